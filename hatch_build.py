@@ -1,4 +1,4 @@
-"""Build hook: a description without pictures and links to files, and the commit of the source."""
+"""Build hooks: a description without pictures and links to files, and the commit of the source."""
 
 import re
 import subprocess
@@ -7,13 +7,14 @@ from pathlib import Path
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-ELSEWHERE = (
-    "\nPictures and results are in the repository, the documents in the source distribution too.\n"
+REMARK = (
+    "\nPictures and results are in the repository. "
+    "The source distribution contains the documents as well.\n"
 )
 
 
 class Description(MetadataHookInterface):
-    """Hands it to the build."""
+    """Passes the description to the build."""
 
     def update(self, metadata: dict) -> None:
         """Set the field `readme`."""
@@ -42,9 +43,9 @@ class Commit(BuildHookInterface):
 
 
 def description(readme: str) -> str:
-    """Return a README without pictures and their captions, and with names of files in place of links."""
+    """Remove pictures and their captions from a README, and replace links by names of files."""
     fenced = re.split(r"(^```.*?^```\n)", readme, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else _prose(part) for part in fenced) + ELSEWHERE
+    return "".join(part if part.startswith("```") else _prose(part) for part in fenced) + REMARK
 
 
 def _prose(text: str) -> str:

@@ -48,7 +48,7 @@ QUICK = [
     *("run", "noisy-arm", "--joints", "3", "--algorithm", "me", "--batch", "4", "--generations", "2"),
     *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
 ]
-FILM = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
+VIDEO = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
 SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # per operation: CPU seconds, wall-clock seconds, GiB
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
@@ -272,7 +272,7 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
         else:
             sealed = file.parent.name == "checkpoints" and draw.random() < 0.7
             with contextlib.suppress(Exception):
-                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # or it is damaged
+                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # the file may be too damaged for this
 
 
 def toml(draw: random.Random) -> str:
@@ -307,7 +307,7 @@ def command(draw: random.Random) -> list[str]:
             *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard", "policy"])),
             *draw.choice([[], [], ["--out", "run"], ["--out", "new"], ["--out", "."]]),
         ],
-        "video": ["video", "run", "--out", "film.gif", *FILM],
+        "video": ["video", "run", "--out", "video.gif", *VIDEO],
         "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
         "completion": ["completion", draw.choice(["bash", "zsh"])],
         "check": ["check", "noisy-arm", "--joints", "3", "--genotypes", "4"],

@@ -1,6 +1,6 @@
-"""How Sphinx builds the site: `python -m sphinx -W -c docs . build/site`.
+"""Configuration of Sphinx, which builds the site: `python -m sphinx -W -c docs . build/site`.
 
-The whole checkout is the source, so that documents link to each other as they do in it.
+The source is the whole checkout, so that links between documents work as in the checkout.
 """
 
 import re
@@ -29,12 +29,12 @@ html_show_copyright = False
 html_title = f"memes {__version__}"
 
 myst_heading_anchors = 4
-# A tutorial is a program that was run: a cell that fails fails the site.
+# The build executes the tutorials and fails if a cell fails.
 nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# Two classes are called State: names in signatures are not links where they are ambiguous.
+# Two classes are named State. Ambiguous names in signatures do not become links.
 suppress_warnings = ["toc.not_included", "ref.python"]
 
 autodoc_member_order = "bysource"
@@ -43,12 +43,12 @@ default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-napoleon_attr_annotations = False  # shapes such as "*s L" are no markup
+napoleon_attr_annotations = False  # shapes such as "*s L" are not markup
 maximum_signature_line_length = 80
 
 
 def tidy(app, what, name, thing, options, lines):
-    """Mark programs in docstrings of modules as such, and leave out what says nothing."""
+    """Mark programs in docstrings of modules as code blocks, and remove uninformative lines."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     if what == "module":

@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the code: reference, command line, picture of the layers."""
+"""Generate pages of the site from the code: reference, command line and a figure of the layers."""
 
 import contextlib
 import inspect
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 from test_layers import ORDER, imports, layer  # noqa: E402
 
-# What is in the reference, in its order, beside `memes` itself.
+# The modules in the reference, after `memes` itself, in this order.
 MODULES = (
     *(
         "tasks",
@@ -48,7 +48,7 @@ MODULES = (
 
 
 def make(folder: Path) -> None:
-    """Write all of them into a folder."""
+    """Write all generated pages to a folder."""
     (folder / "reference").mkdir(parents=True, exist_ok=True)
     _write(folder / "commands.md", commands())
     modules = {"memes": memes} | {f"memes.{name}": _module(name) for name in MODULES}
@@ -65,16 +65,16 @@ def _module(name: str) -> ModuleType:
 
 
 def _write(file: Path, text: str) -> None:
-    if not file.exists() or file.read_text() != text:  # what is unchanged is not built again
+    if not file.exists() or file.read_text() != text:  # Sphinx does not rebuild unchanged files
         file.write_text(text)
 
 
 def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
-    """The reference of a module: its docstring, then its functions and classes."""
+    """Return the reference of a module: its docstring, then its functions and classes."""
 
-    def home(thing: object) -> str:
-        """The page of a thing: that of the nearest module around it."""
-        around = {t: m.__name__ for t, m in modules.items() if thing.__module__.startswith(m.__name__)}
+    def home(item: object) -> str:
+        """Return the page of an object, which is that of the nearest enclosing module."""
+        around = {t: m.__name__ for t, m in modules.items() if item.__module__.startswith(m.__name__)}
         return max(around, key=lambda title: len(around[title]))
 
     lines = [
@@ -88,12 +88,14 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     if title == "memes.presets":
         lines += ["```", "", *algorithms(), "", "```{eval-rst}"]
     public = [name for name in sorted(dir(module)) if not name.startswith("_")]
-    for name in sorted({id(getattr(module, name)): name for name in public}.values()):  # each once
-        thing = getattr(module, name)
-        if callable(thing) and str(thing.__module__).startswith("memes") and home(thing) == title:
-            if inspect.isclass(thing):  # by where it is defined, as types name it
-                lines += [f".. autoclass:: {thing.__module__}.{thing.__qualname__}", "   :members:", ""]
-            else:  # by the name that users call
+    for name in sorted(
+        {id(getattr(module, name)): name for name in public}.values()
+    ):  # each object once
+        item = getattr(module, name)
+        if callable(item) and str(item.__module__).startswith("memes") and home(item) == title:
+            if inspect.isclass(item):  # under its module, as in type annotations
+                lines += [f".. autoclass:: {item.__module__}.{item.__qualname__}", "   :members:", ""]
+            else:  # under its public name
                 lines += [f".. autofunction:: {module.__name__}::{name}", ""]
     lines += ["```", ""]
     if title == "memes":
@@ -102,36 +104,36 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
 
 
 def algorithms() -> list[str]:
-    """Make a table of the algorithms by their names: what each is, and which options it binds."""
-    lines = ["| `--algorithm` | what it is | in Python |", "|---|---|---|"]
+    """Return a table of the algorithms with their names, descriptions and bound options."""
+    lines = ["| `--algorithm` | description | in Python |", "|---|---|---|"]
     plain: dict[type, memes.presets.Preset] = {}
     for name, preset in memes.PRESETS.items():
         first = plain.setdefault(type(preset.options), preset)
         changes = recorded(preset.options).items() - recorded(first.options).items()
-        words = ", ".join(["task", *(f"{option}={value!r}" for option, value in sorted(changes))])
-        lines += [f"| `{name}` | {preset.summary} | `presets.{first.build.__name__}({words})` |"]
+        arguments = ", ".join(["task", *(f"{option}={value!r}" for option, value in sorted(changes))])
+        lines += [f"| `{name}` | {preset.summary} | `presets.{first.build.__name__}({arguments})` |"]
     return lines
 
 
 def commands() -> str:
-    """The help of every command."""
+    """Return a page with the help of every command."""
     lines = ["# Command line", ""]
     for name in COMMANDS:
-        words = [name, "arm"] if name == "run" else [name]
-        lines += [f"## memes {name}", "", "```text", _help([*words, "--help"]).rstrip(), "```", ""]
+        arguments = [name, "arm"] if name == "run" else [name]
+        lines += [f"## memes {name}", "", "```text", _help([*arguments, "--help"]).rstrip(), "```", ""]
     return "\n".join(lines)
 
 
-def _help(words: list[str]) -> str:
-    said = io.StringIO()
+def _help(arguments: list[str]) -> str:
+    printed = io.StringIO()
     os.environ["COLUMNS"] = "100"
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        main(words)
-    return said.getvalue()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        main(arguments)
+    return printed.getvalue()
 
 
 def layers() -> Figure:
-    """Draw the layers in their order, and an arrow for the imports of one from another."""
+    """Draw the layers in order, with an arrow from each layer to each layer that it imports."""
     arrows = Counter(
         (layer(module), layer(target))
         for module, _, target in imports()

@@ -1,4 +1,4 @@
-"""Write the table of settings into settings.md, from where they are declared: `python docs/settings.py`.
+"""Write the table of settings into settings.md, from the declarations: `python docs/settings.py`.
 
 A test checks that the table is up to date.
 """
@@ -16,13 +16,13 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end o
 
 
 def table() -> str:
-    """The settings of every run: flag, keyword, default, and what the docstring says."""
+    """Return a table of the settings of every run: flag, keyword, default and docstring."""
     own, of_observers = run_options().values()
     python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(run)}
     for kind in USUAL:
         prefix = f"{kind.prefix}_"
         python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind())}
-    # Those that are spelt differently in Python.
+    # Settings with other names in Python.
     python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
     python |= {"workers": "`parallelize(task, workers(…))`", "worker_rows": "`parallelize(…, block=…)`"}
     python |= {"simulator_timeout": "`workers(…, timeout=…)`"}
@@ -50,7 +50,7 @@ def _text(option: Parameter) -> str:
 
 
 def written(page: str) -> str:
-    """The page with the table as it should be."""
+    """Return the page with the current table."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]
 

@@ -243,7 +243,7 @@ def test_an_archive_without_genotypes_accepts_the_same_rows():
     assert_same(replace(bare, genotypes=full.genotypes), full)
 
 
-def test_an_empty_archive_holds_nothing():
+def test_an_empty_archive_has_no_elites():
     archive = empty(CELLS["space"], DIM)
     assert archive.genotypes.shape == (12, DIM)
     assert archive.feature.shape == (12, 3)

@@ -1,4 +1,4 @@
-"""Controllers and rollouts, on a toy environment that NumPy can follow by hand."""
+"""Controllers and rollouts on a toy environment agree with computations in NumPy."""
 
 import itertools
 import math
@@ -25,7 +25,10 @@ STEPS = 6
 
 
 def toy_environment(end_at=math.inf, fail_at=math.inf):
-    """A point on a line that each action moves; over beyond `end_at`, broken beyond `fail_at`."""
+    """Return a point on a line that moves by the action.
+
+    It ends beyond `end_at`, and fails beyond `fail_at`.
+    """
     return Environment(
         observation_size=1,
         action_size=1,
@@ -41,7 +44,7 @@ def toy_environment(end_at=math.inf, fail_at=math.inf):
 
 
 def constant_controller():
-    """Acts by the genotype itself, one more each step."""
+    """Return a controller whose action is the genotype plus the number of the step."""
     return Controller(
         dim=1,
         init=lambda key, n: jax.random.uniform(key, (n, 1)),
@@ -54,7 +57,7 @@ X = jnp.array([[0.1], [0.5], [0.9], [-3.0]])
 
 
 def keys_of(seed, n=4):
-    """Made again for each use, because a key may be used only once."""
+    """Return new keys for each use, because a key may be used only once."""
     return jax.random.split(jax.random.key(seed), n)
 
 
@@ -62,8 +65,8 @@ def rolled_out(environment, record=None):
     return rollout(Control(environment, constant_controller(), None), keys_of(0), X, record)
 
 
-def by_hand(end_at):
-    """The same episodes in plain Python: total, mean, last, length of each."""
+def in_python(end_at):
+    """Compute the same episodes in plain Python. Returns total, mean, last and length of each."""
     starts = jax.vmap(lambda key: jax.random.uniform(key, (1,)))(keys_of(0))
     outcomes = []
     for x, place in zip(np.asarray(X[:, 0], float), np.asarray(starts[:, 0], float), strict=True):
@@ -80,9 +83,9 @@ def by_hand(end_at):
 
 
 @pytest.mark.parametrize("end_at", [math.inf, 4.0, 0.2])
-def test_a_rollout_counts_until_the_end_and_the_step_that_ends_it(end_at):
+def test_a_rollout_counts_all_steps_including_the_last(end_at):
     outcome, _ = rolled_out(toy_environment(end_at))
-    for i, (total, mean, last, length) in enumerate(by_hand(end_at)):
+    for i, (total, mean, last, length) in enumerate(in_python(end_at)):
         np.testing.assert_allclose(outcome.total[i], total, rtol=1e-5)
         np.testing.assert_allclose(outcome.mean[i], mean, rtol=1e-5)
         np.testing.assert_allclose(outcome.last[i], last, rtol=1e-5)
@@ -90,7 +93,7 @@ def test_a_rollout_counts_until_the_end_and_the_step_that_ends_it(end_at):
     assert not outcome.failed.any()
 
 
-def test_what_is_recorded_has_a_row_for_each_step_and_only_when_asked():
+def test_records_have_a_row_per_step_and_are_optional():
     outcome, nothing = rolled_out(toy_environment(4.0))
     assert nothing is None
     same, recorded = rolled_out(toy_environment(4.0), lambda step: (step.reward, step.alive))
@@ -101,7 +104,7 @@ def test_what_is_recorded_has_a_row_for_each_step_and_only_when_asked():
     np.testing.assert_allclose(counted, outcome.total, rtol=1e-6)
 
 
-def test_transitions_are_chained_and_end_once():
+def test_transitions_are_consecutive_and_end_once():
     control = Control(toy_environment(4.0), constant_controller(), None)
     outcome, taken = transitions(control, keys_of(0), X)
     np.testing.assert_array_equal(taken.observation[1:], taken.next_observation[:-1])
@@ -110,7 +113,7 @@ def test_transitions_are_chained_and_end_once():
     np.testing.assert_array_equal(np.argmax(ends, axis=0)[:3] + 1, outcome.length[:3])
 
 
-def test_an_episode_that_fails_is_not_a_number_but_one_that_ended_before_is_sound():
+def test_an_episode_has_a_nan_fitness_if_it_fails_before_its_end():
     def task(end_at):
         return control_task(
             "toy",
@@ -127,18 +130,18 @@ def test_an_episode_that_fails_is_not_a_number_but_one_that_ended_before_is_soun
     assert np.isfinite(evaluate(task(4.0), keys_of(0), X).fitness).all()
 
 
-def test_what_follows_a_failure_is_no_transition():
-    """The last step of an episode that fails shows no state that the action led to."""
+def test_the_step_of_a_failure_gives_no_transition():
+    """The last step of an episode that fails has no valid next state."""
     control = Control(toy_environment(fail_at=4.0), constant_controller(), None)
     outcome, taken = transitions(control, keys_of(0), X)
-    for i, (_, _, _, length) in enumerate(by_hand(4.0)):
-        fails = i != 3  # which goes the other way
+    for i, (_, _, _, length) in enumerate(in_python(4.0)):
+        fails = i != 3  # it moves in the other direction
         assert outcome.failed[i] == fails
         assert outcome.length[i] == length
         np.testing.assert_array_equal(taken.alive[:, i], np.arange(STEPS) < length - fails)
 
 
-def test_an_episode_needs_a_step():
+def test_an_episode_needs_at_least_one_step():
     environment = toy_environment()._replace(steps=0)
     with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
         control_task(
@@ -153,7 +156,7 @@ def test_an_episode_needs_a_step():
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 8, 9])
-def test_chunks_change_nothing(n):
+def test_chunks_do_not_change_results(n):
     x = jax.random.normal(jax.random.key(2), (n, 3))
     calls = []
 
@@ -168,7 +171,7 @@ def test_chunks_change_nothing(n):
 
 
 def numpy_policy(x, observation, sizes):
-    """One genotype's network, layer after layer."""
+    """Evaluate the network of one genotype, one layer at a time."""
     start, signal = 0, observation
     for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         matrix = x[start : start + rows * columns].reshape(rows, columns)
@@ -181,7 +184,7 @@ def numpy_policy(x, observation, sizes):
 
 
 @pytest.mark.parametrize("sizes", [(5, 3), (4, 7, 2), (3, 8, 6, 1)])
-def test_a_policy_is_the_network_of_its_genotype(sizes):
+def test_a_policy_evaluates_the_network_of_its_genotype(sizes):
     policy = mlp(sizes)
     rng = np.random.default_rng(0)
     x, observation = rng.normal(size=(9, policy.dim)), rng.normal(size=(9, sizes[0]))
@@ -190,7 +193,7 @@ def test_a_policy_is_the_network_of_its_genotype(sizes):
     np.testing.assert_allclose(act, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_half_precision_weights_are_near():
+def test_half_precision_weights_give_similar_actions():
     sizes = (6, 16, 2)
     full, half = mlp(sizes), mlp(sizes, weights="bfloat16")
     x = full.init(jax.random.key(0), 50)
@@ -201,7 +204,7 @@ def test_half_precision_weights_are_near():
     assert np.abs(a - b).max() > 0
 
 
-def test_networks_start_lecun_uniform_without_biases():
+def test_networks_are_initialised_lecun_uniform_without_biases():
     policy = mlp((27, 64, 8))
     layers = policy.parameters(policy.init(jax.random.key(0), 40))
     for matrix, bias in layers:
@@ -209,7 +212,7 @@ def test_networks_start_lecun_uniform_without_biases():
         assert np.abs(matrix).max() <= bound
         np.testing.assert_allclose(np.std(matrix), bound / math.sqrt(3), rtol=0.02)
         assert not bias.any()
-    # Layers and genotypes have separate noise.
+    # Noise differs between layers and between genotypes.
     flat = np.concatenate([np.asarray(m).reshape(40, -1) for m, _ in layers], axis=1)
     assert np.unique(flat).size > 0.99 * flat.size
 

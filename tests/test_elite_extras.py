@@ -23,14 +23,14 @@ def evaluate(keys, x):
 
     One extra is the noise; the others depend on the genotype only.
     """
-    luck = jax.vmap(jax.random.normal)(keys)
+    noise = jax.vmap(jax.random.normal)(keys)
     extras = {
-        "luck": luck,
-        "fell": luck > 0,
+        "noise": noise,
+        "fell": noise > 0,
         "code": jnp.floor(50 * jnp.abs(x[:, 0])).astype(jnp.uint8),
         "path": jnp.stack([x, -x], axis=-1).astype(jnp.float16),
     }
-    return -jnp.sum(x**2, axis=1) + luck, x[:, :2], extras
+    return -jnp.sum(x**2, axis=1) + noise, x[:, :2], extras
 
 
 TASK = memes.Task(
@@ -45,7 +45,7 @@ TASK = memes.Task(
 )
 PLAIN = dataclasses.replace(TASK, evaluate=lambda keys, x: evaluate(keys, x)[:2])
 CELLS = memes.cells.grid(TASK, (5, 5))
-KINDS = {"code": np.uint8, "fell": bool, "luck": np.float32, "path": np.float16}
+KINDS = {"code": np.uint8, "fell": bool, "noise": np.float32, "path": np.float16}
 
 
 def assert_extras_match(archive, kinds=KINDS):
@@ -55,8 +55,8 @@ def assert_extras_match(archive, kinds=KINDS):
     x, fitness = np.asarray(archive.genotypes)[held], np.asarray(archive.fitness)[held]
     found = {name: np.asarray(values)[held] for name, values in archive.extras.items()}
     assert {name: values.dtype for name, values in found.items()} == kinds
-    np.testing.assert_allclose(fitness, found["luck"] - np.sum(x**2, axis=1), atol=1e-5)
-    np.testing.assert_array_equal(found["fell"], found["luck"] > 0)
+    np.testing.assert_allclose(fitness, found["noise"] - np.sum(x**2, axis=1), atol=1e-5)
+    np.testing.assert_array_equal(found["fell"], found["noise"] > 0)
     np.testing.assert_array_equal(found["code"], np.floor(50 * np.abs(x[:, 0])).astype(np.uint8))
     np.testing.assert_array_equal(found["path"], np.stack([x, -x], axis=-1).astype(np.float16))
     assert all(not np.asarray(values)[~held].any() for values in archive.extras.values())
@@ -96,7 +96,7 @@ def test_an_elite_has_the_extras_of_the_evaluation_that_gave_its_fitness(name):
 
 
 @pytest.mark.parametrize(("lanes", "offer_samples"), [(8, True), (3, False)])
-def test_shards_gather_extras_too(lanes, offer_samples):
+def test_shards_gather_extras(lanes, offer_samples):
     algorithm = memes.presets.memes(TASK, CELLS, lanes=lanes, samples=4, offer_samples=offer_samples)
     placement = Placement(4, (jax.devices()[0],))
     sharded = placement.sharded(algorithm)
@@ -144,9 +144,9 @@ def test_runs_save_and_resume_and_correct_extras(tmp_path):
     }
     with open(files["archive.csv"]) as file:
         table = list(csv.DictReader(file))
-    luck = [np.float32(row["luck"]) for row in table]
-    np.testing.assert_allclose(luck, np.asarray(saved.archive.extras["luck"])[held], rtol=1e-6)
-    assert [int(row["fell"]) for row in table] == [int(row["luck"][0] != "-") for row in table]
+    noise = [np.float32(row["noise"]) for row in table]
+    np.testing.assert_allclose(noise, np.asarray(saved.archive.extras["noise"])[held], rtol=1e-6)
+    assert [int(row["fell"]) for row in table] == [int(row["noise"][0] != "-") for row in table]
     assert "path" not in table[0]
     with np.load(files["run.npz"]) as arrays:
         for name, each in (("archive", saved.archive), ("corrected_archive", saved.correction.archive)):

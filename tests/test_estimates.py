@@ -131,7 +131,7 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
         "illusory_max_fitness": 7,
         "qd_score_loss": 1 - after.sum() / before.sum(),
         "coverage_loss": 1 / 7,
-        "max_fitness_loss": 2 / (4 + 7),  # from the offset on
+        "max_fitness_loss": 2 / (4 + 7),  # relative to the fitness above the offset
         "median_fitness_variance": 3.0,
         "median_feature_variance": 6.0,
     }
@@ -141,12 +141,14 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
 @pytest.mark.parametrize("statistic", ["median", "mean"])
 def test_every_correction_also_has_measures_by_means(statistic):
     """The measures by means equal those of a correction whose statistic is the mean."""
-    lucky = archive_with_noise(elites(6), 3.0)
+    noisy_archive = archive_with_noise(elites(6), 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.3)
 
     def graded(statistic):
         key = jax.random.key(2)
-        return compare(lucky, reevaluate(lucky, task, 9, key=key, statistic=STATISTICS[statistic]))
+        return compare(
+            noisy_archive, reevaluate(noisy_archive, task, 9, key=key, statistic=STATISTICS[statistic])
+        )
 
     found, by_mean = graded(statistic), graded("mean")
     names = ("qd_score", "coverage", "max_fitness", "qd_score_loss", "coverage_loss", "max_fitness_loss")
@@ -156,10 +158,10 @@ def test_every_correction_also_has_measures_by_means(statistic):
 
 def test_overestimated_elites_return_to_about_their_true_fitness():
     x = elites(4)
-    lucky = archive_with_noise(x, 3.0)
+    noisy_archive = archive_with_noise(x, 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.01)
-    corrected = reevaluate(lucky, task, 512, key=jax.random.key(2)).archive
-    np.testing.assert_array_equal(corrected.occupied, lucky.occupied)
+    corrected = reevaluate(noisy_archive, task, 512, key=jax.random.key(2)).archive
+    np.testing.assert_array_equal(corrected.occupied, noisy_archive.occupied)
     cell = np.asarray(corrected.occupied)
     truth = np.asarray(corrected.genotypes)[cell]
     # The median of n normal values has standard deviation 1.25 sigma / sqrt(n).

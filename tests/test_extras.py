@@ -42,7 +42,7 @@ def test_robots_name_the_extra_that_installs_their_simulator(no_mujoco, capsys, 
         _ = memes.physics
 
 
-def test_the_doctor_has_no_complaint_without_robots(no_mujoco):
+def test_the_doctor_succeeds_without_robots(no_mujoco):
     assert [*doctor.self_check()] == ["evolution on the arm"]
     assert f"extra 'robots': missing mujoco: {install('robots')}" in doctor.report()
 
@@ -55,7 +55,7 @@ def test_experiments_skip_robots_without_their_simulator(no_mujoco, tmp_path):
     assert f"ant memes is left out: it needs {install('robots')}" in said
 
 
-def test_the_doctor_knows_every_extra():
+def test_the_doctor_lists_every_extra():
     assert set(doctor.EXTRAS) == set(EXTRAS) - NOT_FOR_USERS
 
 

@@ -1,4 +1,4 @@
-"""The layers of the library: imports point one way."""
+"""The layers of the library: each layer imports only lower layers."""
 
 import ast
 from pathlib import Path

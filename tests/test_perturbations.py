@@ -161,9 +161,9 @@ native = pytest.param(natively, marks=needs_compiler)
 kernels = pytest.mark.parametrize("act", [pytest.param(emulated, marks=needs_compiler), native])
 
 NETWORKS = {
-    "of the ant": Network((27, 64, 64, 8), jax.nn.relu, jnp.tanh),
+    "the ant": Network((27, 64, 64, 8), jax.nn.relu, jnp.tanh),
     "few columns": Network((3, 8, 6, 1), jnp.tanh, jnp.tanh),
-    "of many columns": Network((5, 160, 23, 12), jax.nn.relu, jax.nn.relu),
+    "many columns": Network((5, 160, 23, 12), jax.nn.relu, jax.nn.relu),
     "one layer": Network((40, 2), jax.nn.relu, jnp.tanh),
 }
 
@@ -194,7 +194,7 @@ def test_factored_policies_act_as_policies_of_whole_genotypes(network, noise, re
 @needs_compiler
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_rows_of_native_code_do_not_depend_on_the_rest_of_the_batch(noise):
-    network = NETWORKS["of many columns"]
+    network = NETWORKS["many columns"]
     candidates, samples, observation = case(network, noise)
     act = jax.jit(partial(natively, network))
 

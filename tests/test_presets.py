@@ -376,7 +376,7 @@ OBJECTS = {
 def test_a_preset_accepts_objects_and_records_them(options, record):
     small = {"lanes": 2, "samples": 6, "fifo_size": 9}
     algorithm = memes.presets.memes(TASKS["arm"], **small | options())
-    # An object that is built in the same way has the same record, and JSON can store it.
+    # Equal objects have equal records, and JSON can store these.
     again = memes.presets.memes(TASKS["arm"], **small | options())
     assert json.loads(json.dumps(algorithm.options)) == again.options
     assert algorithm.options == algorithm.options | record

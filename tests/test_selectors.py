@@ -46,8 +46,8 @@ def archive_of(cells, fitness):
 
 
 ARCHIVE = archive_of(ELITES, FITNESS)
-# Far from the origin, where the features of empty cells lie. One and two neighbours give different
-# ranks.
+# These features are far from the origin, which is the feature of empty cells. Novelty by one neighbour
+# ranks elites differently from novelty by two neighbours.
 PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.arange(4) < 3)
 
 

@@ -207,7 +207,7 @@ def test_an_archive_is_drawn_into_given_axes():
         plot.archive(archive, ax=left, corrected=archive)
 
 
-def test_a_wall_of_two_corners_is_drawn_too():
+def test_a_wall_with_two_corners_is_drawn():
     def drawn(*walls):
         figure = plot.paths({"a": [np.zeros((2, 2))]}, map=Map(walls=walls))
         figure.axes[0].set_xlim(-1, 2)

@@ -224,7 +224,7 @@ def test_the_outline_of_a_chosen_cell_is_at_its_edge():
     chosen = render(at, VALUES, scale, chosen=(0, 4))
     changed = (chosen != image).any(axis=-1)
     rows, columns = np.nonzero(changed & (at.tile == 0))  # cell 0 is at the lower left of the image
-    assert ((rows >= len(changed) - 4) | (columns < 4)).all()  # at an edge of the image
+    assert ((rows >= len(changed) - 4) | (columns < 4)).all()  # at the edges of the image
     assert changed[-1, :50].all()
     for colour in CHOSEN:
         assert (chosen[changed] == colour).all(axis=-1).any()

@@ -476,7 +476,7 @@ def test_a_task_file_may_import_from_its_folder_and_is_executed_once(capsys):
     assert capsys.readouterr().out.count("executed") == 1
 
 
-def test_a_custom_robot_runs_and_stands_still_without_actions(capsys):
+def test_a_custom_robot_runs_and_does_not_fall_without_actions(capsys):
     """Policies without weights do not move. Both feet stay on the ground almost until the end."""
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
@@ -521,7 +521,7 @@ def test_doctor_describes_the_machine_and_checks_the_library(capsys):
     assert "physics against MuJoCo: backend" in said
 
 
-def test_doctor_names_what_fails(capsys, monkeypatch):
+def test_doctor_names_failed_checks(capsys, monkeypatch):
     def broken():
         raise ZeroDivisionError("one by nought")
 

@@ -1,4 +1,4 @@
-"""The command line: the order of its words, its help, and the suggestions in its messages."""
+"""The command line: the order of arguments, the help, and the suggestions in error messages."""
 
 import os
 import re

@@ -246,7 +246,7 @@ def test_wrong_names_and_files_give_an_error_message(words, said, here, capsys):
     assert said in message(capsys)
 
 
-def test_resume_mentions_what_has_changed(here, capsys):
+def test_resume_mentions_changes_of_code_and_device(here, capsys):
     Path("task.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
     assert main(["run", "task.py:task", *QUICK, "--out", "run"]) == 0
     resume = ["resume", "run", "--task", "task.py:task", "--generations"]

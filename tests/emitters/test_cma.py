@@ -104,7 +104,7 @@ def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive()
     fitness = jnp.arange(BATCH) * 1.0
     state, _ = tell(state, batch, (fitness, MIDDLE))
     asked, batch = ask(jax.random.key(2), state)
-    improving = fitness + 2 > BATCH - 1  # the elite of the cell
+    improving = fitness + 2 > BATCH - 1  # fitter than the elite of the cell
     means = []
     for worse in (fitness, -fitness):
         after, info = tell(asked, batch, (jnp.where(improving, fitness + 2, worse), MIDDLE))

@@ -1,4 +1,4 @@
-"""Runs that are killed and resumed end as if nothing had happened."""
+"""Runs that are killed and resumed end with the same results as uninterrupted runs."""
 
 import errno
 import json
@@ -50,11 +50,11 @@ def whole(algorithm, tmp_path_factory):
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
-# The configuration twice, the table, the changes, six checkpoints, lanes, archive, summary, and the
-# configuration.
+# The 14 writes are: the configuration twice, metrics, changes, six checkpoints, lanes, archive, summary,
+# and the configuration again.
 @pytest.mark.parametrize("writes", [2, 4, 5, 6, 8, 11, 12, 13, 14])
 @pytest.mark.parametrize("half_written", [False, True])
-def test_a_run_killed_while_it_writes_a_file_ends_the_same(
+def test_a_run_killed_while_it_writes_a_file_ends_with_the_same_files(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs, writes, half_written
 ):
     def dying(source, target):
@@ -71,7 +71,7 @@ def test_a_run_killed_while_it_writes_a_file_ends_the_same(
     assert not list(out.rglob("*.tmp"))
 
 
-def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(
+def test_a_run_killed_while_it_appends_metrics_ends_with_the_same_files(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs
 ):
     def dying(path, columns):
@@ -91,43 +91,43 @@ SMALL = {
 }  # fmt: skip
 
 
-def hostile(task):
-    """The task, a tenth of whose rows are not a number, infinite or of absurd size."""
+def with_faults(task):
+    """Return the task with NaN, infinite or absurdly large values in a tenth of the rows."""
 
-    def poisoned(evaluate):
-        def evaluate_badly(keys, x):
+    def corrupted(evaluate):
+        def evaluate_with_faults(keys, x):
             found = evaluate(keys, x)
             drawn = jax.random.key_data(keys)[:, 0] % 30  # as random as numbers drawn with the keys
-            nonsense = jnp.array([jnp.nan, -jnp.inf, 1e30])[drawn % 3]
+            invalid = jnp.array([jnp.nan, -jnp.inf, 1e30])[drawn % 3]
             bad = drawn < 3
 
             def replaced(leaf):
                 if not jnp.issubdtype(leaf.dtype, jnp.floating):
                     return leaf
                 shape = (-1,) + (1,) * (leaf.ndim - 1)
-                return jnp.where(bad.reshape(shape), nonsense.reshape(shape), leaf)
+                return jnp.where(bad.reshape(shape), invalid.reshape(shape), leaf)
 
             return jax.tree.map(replaced, found)
 
-        return evaluate and evaluate_badly
+        return evaluate and evaluate_with_faults
 
-    transitions = poisoned(task.evaluate_transitions)
-    return replace(task, evaluate=poisoned(task.evaluate), evaluate_transitions=transitions)
-
-
-# Algorithms with emitters of different kinds; the others are variants of them.
-UNLIKE = ("memes", "memes-sequential", "me", "me-es", "cma-me", "pga-me")
+    transitions = corrupted(task.evaluate_transitions)
+    return replace(task, evaluate=corrupted(task.evaluate), evaluate_transitions=transitions)
 
 
-def assert_sound(state, task):
-    """No invalid numbers in the archive, the history, or the states of emitters."""
+# Algorithms with emitters of different kinds. All other presets are variants of these.
+DISTINCT = ("memes", "memes-sequential", "me", "me-es", "cma-me", "pga-me")
+
+
+def assert_valid(state, task):
+    """Check that the archive, the history and the states of emitters have no invalid numbers."""
     elites = np.asarray(state.archive.occupied)
     assert elites.any()
     kept = jax.tree.map(lambda leaf: leaf[elites], replace(state.archive, cells=())), state.history
     for leaf in map(np.asarray, jax.tree.leaves(kept)):
         assert (np.abs(leaf) < LIMIT).all()
     for leaf in map(np.asarray, jax.tree.leaves(state.emitter)):
-        # The feature of a parent is unknown, NaN, where there is none.
+        # The feature of a parent is NaN if it is unknown.
         unknown = np.isnan(leaf) & (leaf.shape[-1:] == (task.feature_dim,))
         assert (unknown | (np.abs(leaf) < LIMIT)).all()
 
@@ -135,17 +135,17 @@ def assert_sound(state, task):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "preset",
-    [p if p in UNLIKE else pytest.param(p, marks=pytest.mark.long) for p in memes.PRESETS],
+    [p if p in DISTINCT else pytest.param(p, marks=pytest.mark.long) for p in memes.PRESETS],
 )
-def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(
+def test_every_algorithm_resumes_exactly_and_rejects_invalid_values(
     preset, tmp_path, killed_at, assert_equal_runs
 ):
     build = memes.PRESETS[preset].build
-    task = hostile(memes.tasks.point_maze(steps=4, hidden=(3,)) if preset == "pga-me" else TASK)
+    task = with_faults(memes.tasks.point_maze(steps=4, hidden=(3,)) if preset == "pga-me" else TASK)
     options = {name: value for name, value in SMALL.items() if name in parameters(build)}
     algorithm = build(task, memes.cells.grid(task, (8, 8)), **options)
     whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
-    assert_sound(whole.state, task)
+    assert_valid(whole.state, task)
     assert sum(whole.metrics[f"faults_{fault}"][-1] for fault in ("nan", "infinite", "absurd")) > 0
     with killed_at(8, files.os, "replace"):  # the fourth checkpoint
         memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
@@ -165,7 +165,7 @@ ARGUMENTS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(times, tmp_path, assert_equal_runs):
+def test_a_process_killed_at_random_times_ends_with_the_same_files(times, tmp_path, assert_equal_runs):
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -192,7 +192,7 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(times, tmp_
 
 @dataclass(frozen=True)
 class Send:
-    """Sends a signal to the process after so many generations."""
+    """An observer that sends a signal to the process after a given generation."""
 
     which: int
     generation: int
@@ -206,7 +206,7 @@ class Send:
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_with_everything_saved_and_resume_goes_on(
+def test_a_signal_ends_the_run_with_all_files_and_resume_continues(
     algorithm, whole, tmp_path, assert_equal_runs, which
 ):
     out = tmp_path / "run"
@@ -219,13 +219,13 @@ def test_a_signal_ends_the_run_with_everything_saved_and_resume_goes_on(
     assert_equal_runs(whole.folder, out)
 
 
-def test_a_signal_while_the_last_generation_is_seen_stops_nothing(algorithm, whole, tmp_path):
+def test_a_signal_in_the_last_update_does_not_stop_the_run(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     done = memes.run(algorithm, out=out, **OPTIONS | {"observers": [Send(signal.SIGINT, 12)]})
     assert (done.generations, done.stopped) == (12, None)
 
 
-def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
+def test_a_finished_run_can_only_be_extended(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
     with pytest.raises(UsageError, match="is finished: extend it with more than its 12 generations"):
@@ -236,8 +236,8 @@ def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
     np.testing.assert_array_equal(load_metrics(out / "metrics.csv")["generation"], np.arange(1, 17))
 
 
-def test_a_history_that_keeps_everything_makes_room_for_more(tmp_path, assert_equal_runs):
-    """One run goes on for longer than it was meant to, and ends as one that was meant to be so long."""
+def test_a_history_of_everything_grows_if_the_run_is_extended(tmp_path, assert_equal_runs):
+    """An extended run ends with the same files as a run that had this length from the start."""
 
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
     memes.run(algorithm, out=tmp_path / "cut", **OPTIONS | {"generations": 4})
@@ -248,8 +248,8 @@ def test_a_history_that_keeps_everything_makes_room_for_more(tmp_path, assert_eq
     assert longer.state.history.capacity == 8
 
 
-def test_a_history_that_keeps_everything_makes_do_with_less(tmp_path, killed_at, assert_equal_runs):
-    """A run that was killed ends earlier than it was meant to."""
+def test_a_history_of_everything_shrinks_if_the_run_is_shortened(tmp_path, killed_at, assert_equal_runs):
+    """A killed run ends earlier than planned."""
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
     with killed_at(7, files.os, "replace"):
         memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
@@ -259,14 +259,14 @@ def test_a_history_that_keeps_everything_makes_do_with_less(tmp_path, killed_at,
     jax.tree.map(np.testing.assert_array_equal, shorter.state, whole.state)
 
 
-def test_a_run_does_not_go_back_behind_its_checkpoint(algorithm, tmp_path, killed_at):
+def test_a_run_cannot_end_before_its_last_checkpoint(algorithm, tmp_path, killed_at):
     with killed_at(7, files.os, "replace"):
         memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
     with pytest.raises(UsageError, match=r"generations must be at least the 4 of the last checkpoint"):
         memes.resume(algorithm, tmp_path / "run", generations=1, progress=False)
 
 
-def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
+def test_a_run_cannot_be_resumed_with_another_algorithm(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
     other = memes.presets.memes(TASK, CELLS, lanes=4, samples=8, stale_budget=3, fifo_size=64)
@@ -279,10 +279,10 @@ def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
             memes.resume(other, nothing)
 
 
-def test_a_second_writer_is_refused_and_a_dead_one_is_no_obstacle(algorithm, whole, tmp_path):
+def test_a_second_writer_is_refused_and_an_old_lock_is_ignored(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
-    (out / ".lock").write_text("12345\n")  # left by a process that is gone
+    (out / ".lock").write_text("12345\n")  # left by a process that has ended
     refused = pytest.raises(UsageError, match=rf"another process \({os.getpid()}\) is writing")
     with only_writer(out), refused:
         memes.resume(algorithm, out, generations=14)
@@ -290,7 +290,7 @@ def test_a_second_writer_is_refused_and_a_dead_one_is_no_obstacle(algorithm, who
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
-def test_a_full_disk_ends_the_run_with_a_sentence_and_a_checkpoint(
+def test_a_full_disk_ends_the_run_with_an_error_message_and_a_checkpoint(
     algorithm, whole, tmp_path, monkeypatch, assert_equal_runs, code
 ):
     out, left = tmp_path / "run", [5]
@@ -312,7 +312,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_a_checkpoint(
     assert_equal_runs(whole.folder, out)
 
 
-def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp_path):
+def test_checkpoints_are_written_at_the_given_interval_or_not_at_all(algorithm, tmp_path):
     for every, expected in ((0, []), (4, ["00000008.npz", "00000012.npz"])):
         out = tmp_path / str(every)
         memes.run(algorithm, out=out, **OPTIONS | {"observers": [Checkpoints(every=every)]})
@@ -322,7 +322,7 @@ def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp
 
 
 def written():
-    """How many bytes this process has written so far, to any file."""
+    """Return the number of bytes that this process has written so far to any file."""
     return int(re.search(r"wchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
 
@@ -331,7 +331,7 @@ def written():
     "generations", [500, *(pytest.param(n, marks=pytest.mark.long) for n in (2_000, 20_000))]
 )
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process writes")
-def test_a_long_run_on_the_host_writes_a_few_times_its_results(generations, tmp_path):
+def test_a_long_host_run_writes_less_than_ten_times_the_size_of_its_results(generations, tmp_path):
     task = replace(TASK, evaluate=lambda keys, x: (-x.var(axis=1), x[:, :2]), jit=False)
     algorithm = memes.presets.memes(task, CELLS, lanes=2, samples=2, fifo_size=64)
     before = written()
@@ -350,7 +350,7 @@ JSON = st.recursive(
 
 @pytest.fixture(scope="module")
 def commanded(tmp_path_factory):
-    """A finished run of the command, and its configuration."""
+    """A finished run that was started by the command, and its configuration."""
     folder = tmp_path_factory.mktemp("commanded") / "run"
     words = ["--joints", "4", "--lanes", "2", "--samples", "4", "--generations", "2", "--quiet"]
     assert main(["run", "arm", *words, "--out", str(folder)]) == 0
@@ -361,8 +361,8 @@ def commanded(tmp_path_factory):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_an_edited_configuration_is_named_in_one_sentence(data, commanded, monkeypatch, capsys):
-    """Or does no harm: then the run begins to go on, which is as far as this goes."""
+def test_an_edited_configuration_gives_a_one_line_error_or_none(data, commanded, monkeypatch, capsys):
+    """If the edit causes no error, the run would continue. The test stops there."""
     folder, config = commanded
     monkeypatch.setattr("memes.api.run_all", lambda *arguments, **options: sys.exit(0))
     places = list(config) + [("options", name) for name in config["options"]]

@@ -1,4 +1,4 @@
-"""Device calls: their length, their ends, and the work of the host during them."""
+"""Device calls: their length, their boundaries, and the work of the host during a call."""
 
 import os
 import signal
@@ -16,16 +16,16 @@ from memes.store.schema import RunConfig
 
 
 class Device:
-    """Stands for a program whose generations take these seconds, on a separate clock.
+    """A simulated program whose generations take `cost` seconds on a simulated clock.
 
-    A call of it returns at once, or, if it `blocks`, when it is over. Its task is evaluated on the
-    device, or, unless `jit`, by the host.
+    A call returns immediately or, if it `blocks`, at its end. The task is evaluated on the device, or on
+    the host if `jit` is false.
     """
 
     def __init__(self, monkeypatch, *, cost=1e-6, blocks=False, jit=True):
         self.clock, self.lengths, self.events = 0.0, [], []
         self.algorithm = SimpleNamespace(task=SimpleNamespace(jit=jit))
-        self.cost, self.blocks, self.over = cost, blocks, {0: 0.0}  # by the generation after which
+        self.cost, self.blocks, self.over = cost, blocks, {0: 0.0}  # end times by generation
         monkeypatch.setattr(scheduling.time, "perf_counter", lambda: self.clock)
         monkeypatch.setattr(scheduling, "wait", self._wait)
 
@@ -65,7 +65,9 @@ def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, 
 @pytest.mark.parametrize("generations", [1, 40, 1009])
 @pytest.mark.parametrize("every", [1, 7, 60, 2000])
 @pytest.mark.parametrize("cost", [0.0, 0.003, 5.0])
-def test_calls_end_where_an_observer_is_due_and_add_up(monkeypatch, generations, every, cost):
+def test_calls_end_when_an_observer_is_due_and_cover_all_generations(
+    monkeypatch, generations, every, cost
+):
     device = Device(monkeypatch, cost=cost)
     call(device, generations, due=lambda generation: generation % every == 0)
     assert sum(device.lengths) == generations
@@ -75,8 +77,8 @@ def test_calls_end_where_an_observer_is_due_and_add_up(monkeypatch, generations,
 
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("cost", [1e-6, 0.0039, 0.03, 0.41, 20.0])
-def test_calls_take_the_time_that_is_asked_for(monkeypatch, cost, blocks):
-    """From one generation on they grow, until they are about as long, or of the most generations."""
+def test_calls_take_the_requested_time(monkeypatch, cost, blocks):
+    """Calls start with one generation and grow until they take the requested time or reach the limit."""
     device = Device(monkeypatch, cost=cost, blocks=blocks)
     seen = call(device, 5000, aim=2.0)
     wanted = np.clip(int(2.0 / cost), 1, MOST)
@@ -87,7 +89,7 @@ def test_calls_take_the_time_that_is_asked_for(monkeypatch, cost, blocks):
     assert np.allclose(seconds, cost * np.array(device.lengths), rtol=1e-3)
 
 
-def test_a_machine_that_slows_down_gets_shorter_calls(monkeypatch):
+def test_calls_get_shorter_if_the_machine_slows_down(monkeypatch):
     device = Device(monkeypatch, cost=0.01, blocks=True)
 
     def due(generation):
@@ -99,35 +101,35 @@ def test_a_machine_that_slows_down_gets_shorter_calls(monkeypatch):
     assert max(device.lengths[-20:]) == 2
 
 
-def test_no_time_makes_calls_of_one_generation(monkeypatch):
+def test_a_time_of_zero_gives_calls_of_one_generation(monkeypatch):
     device = Device(monkeypatch)
     call(device, 20, aim=0.0)
     assert device.lengths == [1] * 20
 
 
 class Waiting(Device):
-    """A device whose calls, after the first, end once the host has looked at the call before."""
+    """A device whose calls, except the first, end only after the host has processed the call before."""
 
     def advance(self, key, state, n):
         until = time.monotonic() + 10
         while state and ("seen", state) not in self.events:
-            assert time.monotonic() < until, "the host waits for the device, and does not look"
+            assert time.monotonic() < until, "the host waits for the device instead of the previous call"
             time.sleep(0.001)
         return super().advance(key, state, n)
 
 
-def test_the_device_computes_the_next_call_while_the_host_looks_at_the_last(monkeypatch):
+def test_the_device_computes_the_next_call_while_the_host_processes_the_last(monkeypatch):
     device = Waiting(monkeypatch, blocks=True)
     assert [each.states[0] for each in call(device, 4, aim=0.0)] == [1, 2, 3, 4]
 
 
-def test_the_device_is_left_to_an_observer_that_is_due(monkeypatch):
+def test_the_device_is_idle_while_an_observer_is_due(monkeypatch):
     device = Device(monkeypatch)
     call(device, 6, aim=0.0, due=lambda generation: generation == 3)
     assert device.events.index(("seen", 3)) < device.events.index(("called", 3))
 
 
-def test_what_the_host_evaluates_is_not_called_ahead_and_not_from_another_thread(monkeypatch):
+def test_calls_of_host_tasks_are_sequential_and_in_the_same_thread(monkeypatch):
     device, threads = Device(monkeypatch, blocks=True, jit=False), set()
     advance = device.advance
 
@@ -141,7 +143,7 @@ def test_what_the_host_evaluates_is_not_called_ahead_and_not_from_another_thread
     assert threads == {threading.current_thread()}
 
 
-def test_a_call_that_fails_on_the_device_fails_in_the_host(monkeypatch):
+def test_an_exception_of_a_device_call_is_raised_on_the_host(monkeypatch):
     device = Device(monkeypatch)
 
     def advance(key, state, n):
@@ -152,57 +154,57 @@ def test_a_call_that_fails_on_the_device_fails_in_the_host(monkeypatch):
         call(device, 5)
 
 
-def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):
+def test_the_time_of_a_call_excludes_the_work_of_the_host(monkeypatch):
     device = Device(monkeypatch, cost=0.5)
     seconds = []
     config = config_of(6, 0.0)
     for each in scheduling.calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
-        device.clock += 100.0  # an observer takes a long time
+        device.clock += 100.0  # a slow observer
         seconds.append(each.seconds)
     assert seconds == [0.5] * 6
 
 
-def test_nothing_is_called_after_a_stop_except_for_a_first_generation(monkeypatch):
+def test_after_a_stop_only_a_first_generation_is_computed(monkeypatch):
     for done, expected in ((0, [1]), (3, [])):
         device = Device(monkeypatch)
         assert [each.states[0] for each in call(device, 10, done=done, going=lambda: False)] == expected
 
 
 class Busy:
-    """What a device would return that is never ready."""
+    """A result of a device that is never ready."""
 
     def is_ready(self):
         return False
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-def test_interrupts_are_heard_while_the_device_computes(which):
-    """The first is noted, the second ends the wait, for a device that would never be ready."""
-    said = []
-    # A shell that starts the tests in the background has them ignore Ctrl-C.
+def test_interrupts_are_handled_while_the_device_computes(which):
+    """The first signal is recorded. The second one ends the wait, even if the device is never ready."""
+    messages = []
+    # Processes that a shell starts in the background ignore Ctrl-C.
     inherited = {each: signal.signal(each, signal.default_int_handler) for each in SIGNALS}
     try:
-        with interruptible(said.append, "stopping") as heard:
-            assert heard() is None
+        with interruptible(messages.append, "stopping") as received:
+            assert received() is None
             interrupts = [threading.Timer(s, os.kill, (os.getpid(), which)) for s in (0.05, 0.3)]
             for interrupt in interrupts:
                 interrupt.start()
             with pytest.raises(KeyboardInterrupt):
                 scheduling.wait([Busy()])
-            assert heard() == which.name
+            assert received() == which.name
         for each in SIGNALS:
             assert signal.getsignal(each) is signal.default_int_handler
     finally:
         for each, handler in inherited.items():
             signal.signal(each, handler)
-    assert said == ["stopping"]
+    assert messages == ["stopping"]
 
 
-def test_a_signal_that_comes_while_the_first_is_answered_interrupts():
-    said = []
+def test_a_second_signal_during_the_handling_of_the_first_interrupts():
+    messages = []
 
     def say(sentence):
-        said.append(sentence)
+        messages.append(sentence)
         signal.raise_signal(signal.SIGINT)
 
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -211,4 +213,4 @@ def test_a_signal_that_comes_while_the_first_is_answered_interrupts():
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, inherited)
-    assert said == ["stopping"]
+    assert messages == ["stopping"]

@@ -1,4 +1,4 @@
-"""Several seeds: one after the other, or together as one batch on the device."""
+"""Several seeds run one by one, or together as one batch on the device."""
 
 import os
 import signal
@@ -26,18 +26,18 @@ OPTIONS = {"seeds": SEEDS, "generations": 12, "progress": False}
 
 @pytest.fixture(scope="module")
 def single():
-    """A run of each seed by itself."""
+    """Runs of the seeds one by one."""
     return memes.run(algorithm, seeds_per_batch=1, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory):
-    """Seeds that ran together without interruption."""
+    """Runs of the seeds together, without interruption."""
     return memes.run(quick, out=tmp_path_factory.mktemp("batch"), **OPTIONS)
 
 
 def assert_agree(results, expected):
-    """Whatever is recorded of two lists of runs is equal up to rounding, times aside."""
+    """Check that all records of two lists of runs agree up to rounding, except times."""
     for result, other in zip(results, expected, strict=True):
         assert set(result.metrics) == set(other.metrics)
         for name in set(other.metrics) - {"seconds"}:
@@ -56,7 +56,7 @@ def assert_same_bits(result, other):
 
 
 def assert_saved(out: Path, expected) -> None:
-    """The folders of the seeds hold what the runs are, to the last bit."""
+    """Check that the folders of the seeds contain bitwise the same runs."""
     for run in expected:
         saved, folder = memes.load_run(out / f"seed-{run.config.seed}"), run.folder
         assert_same_bits(saved, memes.load_run(folder))
@@ -66,7 +66,7 @@ def assert_saved(out: Path, expected) -> None:
 
 @dataclass(frozen=True)
 class At:
-    """Does something after so many generations of a seed."""
+    """An observer that calls a function after a given generation of a seed."""
 
     generation: int
     do: object
@@ -86,7 +86,7 @@ def send(which):
 
 @pytest.fixture
 def compiled(traced_once):
-    """The names of the functions that are compiled from now on."""
+    """Return a list of the functions that are compiled from now on, by name."""
     names = []
 
     def note(event, seconds, fun_name="", **about):
@@ -99,9 +99,7 @@ def compiled(traced_once):
     jax.monitoring.unregister_event_duration_listener(note)
 
 
-def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(
-    single, compiled, traced_once
-):
+def test_seeds_that_run_one_by_one_equal_single_runs_and_compile_once(single, compiled, traced_once):
     alone = memes.run(algorithm, generations=12, seed=SEEDS[1], progress=False)
     jax.tree.map(np.testing.assert_array_equal, single[1].state, alone.state)
     jax.tree.map(np.testing.assert_array_equal, single[1].lanes, alone.lanes)
@@ -128,8 +126,10 @@ def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
         assert sum("estimate" in name for name in compiled) == 1
 
 
-def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypatch, capsys, tmp_path):
-    """Memory suffices for two of the three seeds: the second batch is half empty."""
+def test_seeds_that_run_together_agree_with_single_runs_up_to_rounding(
+    single, monkeypatch, capsys, tmp_path
+):
+    """The memory suffices for two of the three seeds, so the second batch is only half full."""
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
@@ -148,7 +148,7 @@ def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypat
 
 
 @pytest.mark.parametrize("call_seconds", [0, 1e-3, 1e3])
-def test_results_do_not_depend_on_how_a_batch_is_cut_or_ordered(batch, call_seconds):
+def test_results_of_a_batch_do_not_depend_on_device_calls_or_order(batch, call_seconds):
     options = OPTIONS | {"seeds": SEEDS[::-1], "call_seconds": call_seconds}
     for run, other in zip(memes.run(quick, **options), batch[::-1], strict=True):
         assert run.config.seed == other.config.seed
@@ -157,7 +157,7 @@ def test_results_do_not_depend_on_how_a_batch_is_cut_or_ordered(batch, call_seco
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_batch_with_everything_saved_and_resume_goes_on(batch, tmp_path, which):
+def test_a_signal_ends_a_batch_with_all_files_and_resume_continues(batch, tmp_path, which):
     stopped = memes.run(quick, out=tmp_path, observers=[At(5, send(which))], **OPTIONS)
     assert [run.config.seed for run in stopped] == list(SEEDS)
     for run in stopped:
@@ -172,10 +172,12 @@ def test_a_signal_ends_a_batch_with_everything_saved_and_resume_goes_on(batch, t
         memes.resume(quick, tmp_path, progress=False)
 
 
-# Of each seed, the configuration is written twice, then the table, the changes, two checkpoints, lanes,
+# For each seed, the files are: the configuration twice, metrics, changes, two checkpoints, lanes,
 # archive, summary and the configuration again.
 @pytest.mark.parametrize("writes", [2, 3, 5, 8, 11, 12, 13, 16, 18, 19, 20, 24, 30])
-def test_a_batch_killed_while_it_writes_a_file_ends_the_same(batch, tmp_path, killed_at, writes):
+def test_a_batch_killed_while_it_writes_a_file_ends_with_the_same_files(
+    batch, tmp_path, killed_at, writes
+):
     with killed_at(writes, files.os, "replace"):
         memes.run(quick, out=tmp_path, observers=[Checkpoints(every=6)], **OPTIONS)
     memes.resume(quick, tmp_path, progress=False)
@@ -184,7 +186,7 @@ def test_a_batch_killed_while_it_writes_a_file_ends_the_same(batch, tmp_path, ki
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_lanes_of_a_batch_that_was_killed_end_the_same(tmp_path, killed_at):
+def test_a_killed_batch_with_lanes_ends_with_the_same_files(tmp_path, killed_at):
     options = {"seeds": (0, 3), "generations": 12, "progress": False}
     whole = memes.run(algorithm, out=tmp_path / "whole", **options)
     with killed_at(13, files.os, "replace"):
@@ -193,7 +195,7 @@ def test_lanes_of_a_batch_that_was_killed_end_the_same(tmp_path, killed_at):
     assert_saved(tmp_path / "cut", whole)
 
 
-def test_one_seed_of_a_batch_goes_on_by_itself(batch, tmp_path):
+def test_one_seed_of_a_batch_can_be_resumed_alone(batch, tmp_path):
     memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
     run = memes.resume(quick, tmp_path / "seed-3", progress=False)
     assert_same_bits(run, batch[1])
@@ -205,7 +207,7 @@ def test_one_seed_of_a_batch_goes_on_by_itself(batch, tmp_path):
         memes.resume(quick, tmp_path, seeds=[7, 8], progress=False)
 
 
-def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys):
+def test_stopping_one_seed_does_not_stop_the_others(batch, tmp_path, capsys):
     observers = [At(5, lambda context: context.stop("it is enough"))]
     runs = memes.run(quick, out=tmp_path, observers=observers, **OPTIONS | {"progress": True})
     assert [run.generations for run in runs] == [12, 5, 12]
@@ -214,14 +216,14 @@ def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys)
         assert_same_bits(runs[i], batch[i])
     said = capsys.readouterr().err
     assert "seed 3: stopping: it is enough" in said
-    assert "generation 12/12" in said  # without waiting for the one that was stopped
+    assert "generation 12/12" in said  # progress does not wait for the stopped seed
     (resumed,) = memes.resume(quick, tmp_path, progress=False)
     assert_same_bits(resumed, batch[1])
     assert_saved(tmp_path, batch)
 
 
 @pytest.mark.parametrize("together", [1, 2])
-def test_seeds_that_were_never_begun_are_found(tmp_path, together):
+def test_resume_runs_seeds_that_had_not_started(tmp_path, together):
     options = OPTIONS | {"seeds_per_batch": together}
     whole = memes.run(quick, out=tmp_path / "whole", **options)
     stopped = memes.run(quick, out=tmp_path / "cut", observers=[At(4, send(2), seed=0)], **options)
@@ -231,7 +233,7 @@ def test_seeds_that_were_never_begun_are_found(tmp_path, together):
     assert_saved(tmp_path / "cut", whole)
 
 
-def test_a_batch_goes_on_for_longer(batch, tmp_path):
+def test_a_batch_can_be_extended(batch, tmp_path):
     memes.run(quick, out=tmp_path, **OPTIONS | {"generations": 7})
     for run, other in zip(
         memes.resume(quick, tmp_path, generations=12, progress=False), batch, strict=True
@@ -240,7 +242,7 @@ def test_a_batch_goes_on_for_longer(batch, tmp_path):
     assert_saved(tmp_path, batch)
 
 
-def test_seeds_that_differ_are_resumed_one_by_one(tmp_path):
+def test_seeds_with_different_settings_must_be_resumed_one_by_one(tmp_path):
     for seed, generations in ((1, 3), (2, 4)):
         out = tmp_path / f"seed-{seed}"
         memes.run(
@@ -252,10 +254,8 @@ def test_seeds_that_differ_are_resumed_one_by_one(tmp_path):
     assert len(memes.resume(quick, tmp_path, generations=4, progress=False)) == 2
 
 
-def test_a_batch_that_does_not_fit_any_more_keeps_its_seeds_and_evaluates_fewer_rows(
-    batch, tmp_path, monkeypatch
-):
-    """A seed alone, or with fewer others, would be rounded differently."""
+def test_a_resumed_batch_that_exceeds_memory_uses_smaller_chunks(batch, tmp_path, monkeypatch):
+    """A smaller batch would round differently, so the number of seeds stays the same."""
     memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
@@ -265,7 +265,7 @@ def test_a_batch_that_does_not_fit_any_more_keeps_its_seeds_and_evaluates_fewer_
         assert run.config.chunk < quick.batch_size
 
 
-def test_a_simulator_on_the_host_runs_no_seeds_together():
+def test_seeds_of_a_host_simulator_run_one_by_one():
     def simulate(keys, x):
         return np.zeros(len(x)), np.full((len(x), 2), 0.5)
 
@@ -276,7 +276,7 @@ def test_a_simulator_on_the_host_runs_no_seeds_together():
     assert [run.config.seeds_together for run in memes.run(chosen, **options)] == [1, 1]
 
 
-def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
+def test_seeds_of_a_device_simulator_run_one_by_one_by_default():
     maze = memes.tasks.point_maze(steps=2, hidden=(2,))
     chosen = memes.presets.me(maze, memes.cells.grid(maze, (4, 4)), batch=2)
     for together, expected in ((None, 1), (2, 2)):
@@ -284,7 +284,7 @@ def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
         assert {run.config.seeds_together for run in runs} == {expected}
 
 
-def test_one_folder_that_is_taken_refuses_all_seeds(batch, tmp_path):
+def test_all_seeds_are_refused_if_one_folder_contains_a_run(batch, tmp_path):
     (tmp_path / "seed-5").mkdir()
     config = '{"format_version": 1, "task": "arm", "algorithm": "me", "seed": 5}'
     (tmp_path / "seed-5/config.json").write_text(config)

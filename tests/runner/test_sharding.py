@@ -1,4 +1,4 @@
-"""A generation in shards: its parts, each by itself. `test_placement` compares whole runs."""
+"""The parts of a sharded generation. `test_placement` compares whole runs."""
 
 from dataclasses import replace
 
@@ -22,14 +22,14 @@ def on_one_device(function, *arguments, results=SHARDED):
     return jax.jit(mapped)(HERE, *arguments)
 
 
-def test_genotypes_are_fetched_by_their_place_among_all():
+def test_genotypes_are_fetched_by_their_index_over_all_shards():
     x = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
     place = np.array([11, 0, 4])
     found = on_one_device(lambda here, x: fetch(x, jnp.asarray(place)), x, results=REPLICATED)
     np.testing.assert_array_equal(found, x.reshape(12, 2)[place])
 
 
-def test_each_shard_is_computed_from_its_own_rows_and_gathered_in_order():
+def test_each_shard_uses_its_own_rows_and_gather_keeps_the_order():
     x = np.arange(24.0, dtype=np.float32).reshape(4, 3, 2)
     sums = on_one_device(lambda here, x: each(lambda rows: rows.sum(axis=1), x, here=here), x)
     np.testing.assert_array_equal(sums, x.sum(axis=2))
@@ -47,8 +47,8 @@ def test_lanes_are_divided_if_the_number_of_shards_divides_each_emitter():
     assert divide(both, 8) is None
 
 
-def test_a_function_is_compiled_apart_from_what_surrounds_it():
-    """The compiler must not see through the condition; else it would fuse both sides."""
+def test_an_isolated_function_is_compiled_separately():
+    """The compiler must not evaluate the condition, because it would then fuse both sides."""
 
     def product(x, here):
         return isolated(lambda x: x * 2.0, x, true=here > 0) * 3.0
@@ -57,11 +57,11 @@ def test_a_function_is_compiled_apart_from_what_surrounds_it():
     assert "conditional" in text
     np.testing.assert_array_equal(jax.jit(product)(jnp.ones(8), HERE), np.full(8, 6.0))
     constant = jax.jit(lambda x: product(x, jnp.int32(1))).lower(jnp.ones(8)).compile().as_text()
-    assert "conditional" not in constant  # so the condition has to be an argument
+    assert "conditional" not in constant  # hence the condition has to be an argument
 
 
-def test_shards_that_do_not_divide_the_lanes_share_the_evaluations_alone():
-    """The batch is that of one shard; its evaluations are computed in parts."""
+def test_shards_that_do_not_divide_the_lanes_share_only_the_evaluations():
+    """The batch is that of one shard. Its evaluations are divided."""
     task = memes.tasks.arm(joints=4)
     algorithm = memes.presets.memes(task, memes.cells.grid(task, (6, 6)), lanes=2, samples=8)
     placement = Placement(4, (jax.devices()[0],))

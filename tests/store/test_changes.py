@@ -1,4 +1,4 @@
-"""Changes of the archive: what the file holds, and what follows from it."""
+"""The file of changes of the archive, and the data that are derived from it."""
 
 import json
 
@@ -12,7 +12,7 @@ from memes.store import changes as store
 
 
 def drawn(n, cells, generations, k=2, seed=0):
-    """Random changes, none of which is there twice."""
+    """Return random changes without duplicates."""
     random = np.random.default_rng(seed)
     pairs = np.unique(random.integers(0, (generations, cells), (n, 2)), axis=0)
     fitness = random.normal(size=len(pairs)).astype(np.float32)
@@ -27,14 +27,14 @@ def assert_same(one, other):
 
 
 def by_hand(rows, generations, width):
-    """The last change of each cell in each span of generations."""
+    """Return the indices of the last change of each cell in each span of `width` generations."""
     last = {
         (c, g // width): i for i, (g, c) in enumerate(zip(*rows[:2], strict=True)) if g < generations
     }
     return sorted(last.values())
 
 
-def test_what_was_written_and_appended_is_read_and_a_part_of_a_row_does_not_count(tmp_path):
+def test_written_and_appended_rows_are_read_and_an_incomplete_row_is_ignored(tmp_path):
     rows = drawn(50, 10, 20)
     size = store.save_changes(tmp_path, store.up_to_generation(rows, 7))
     rest = store.select(rows, rows.generation >= 7)
@@ -47,14 +47,14 @@ def test_what_was_written_and_appended_is_read_and_a_part_of_a_row_does_not_coun
 
 
 @pytest.mark.parametrize("generations", [0, 1, 9, 100])
-def test_the_archive_after_some_generations(generations):
+def test_last_per_cell_gives_the_archive_after_some_generations(generations):
     rows = drawn(300, 20, 50)
     expected = store.select(rows, by_hand(rows, generations, 10**6))
     assert_same(store.last_per_cell(rows, generations), expected)
 
 
 @pytest.mark.parametrize("most", [1, 20, 100, 10**6])
-def test_thinning_keeps_the_last_change_of_each_cell_in_ever_longer_spans(most):
+def test_thinning_keeps_the_last_change_of_each_cell_per_span(most):
     rows = drawn(300, 20, 50)
     thin = store.thinned(rows, store.width_for(rows, most))
     widths = [1, 2, 4, 8, 16, 32, 64]
@@ -75,15 +75,15 @@ def table(**columns):
 
 FORGED = {
     "no header": b"",
-    "no JSON": b"\x93NUMPY\n",
+    "not JSON": b"\x93NUMPY\n",
     "a long header": b" " * 10**6,
     "no table": b"[]\n",
     "no features": header(features=0),
     "many features": header(features=10**9),
     "newer": header(format_version=2),
-    "thinned out to nothing": header(thinned=[3, 0]),
-    "thinned out at last": header(thinned=[2**40, 2]),
-    "thinned out somehow": header(thinned={"at": 3}),
+    "thinned to width zero": header(thinned=[3, 0]),
+    "thinned at an absurd generation": header(thinned=[2**40, 2]),
+    "thinned of a wrong type": header(thinned={"at": 3}),
     "not a number": table(fitness=np.full(len(drawn(5, 3, 4).cell), np.nan)),
     "absurd": table(feature=np.full((len(drawn(5, 3, 4).cell), 2), 1e30)),
     "a cell before the first": table(cell=np.full(len(drawn(5, 3, 4).cell), -1)),
@@ -93,13 +93,13 @@ FORGED = {
 
 
 @pytest.mark.parametrize("content", FORGED.values(), ids=FORGED)
-def test_files_that_hold_something_else_are_refused(content, tmp_path):
+def test_files_with_other_content_are_refused(content, tmp_path):
     (tmp_path / store.NAME).write_bytes(content)
     with pytest.raises(UsageError, match=r"damaged or not what its name says|newer than this memes"):
         store.load_changes(tmp_path)
 
 
-def test_a_link_and_a_file_that_is_not_there_are_refused(tmp_path):
+def test_links_and_missing_files_are_refused(tmp_path):
     with pytest.raises(UsageError, match="there is no file"):
         store.load_changes(tmp_path)
     (tmp_path / "other").write_bytes(table())

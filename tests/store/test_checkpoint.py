@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, edited, of other runs or of other versions."""
+"""Checkpoints that are damaged or edited, or that belong to other runs or other versions."""
 
 import json
 import shutil
@@ -48,17 +48,17 @@ def checkpoints(whole):
 
 
 def loaded(folder, whole, **changed):
-    """The run that is loaded from a folder, and the printed messages."""
-    said = []
+    """Return the run that is loaded from a folder, and the printed messages."""
+    messages = []
     header = load_config(whole.folder)
     header = header._replace(config=replace(header.config, **changed))
     first = first_state(ALGORITHM)
-    found = checkpoint.load(folder, header, lambda n: first(keys_of(0)[0], n), said.append)
-    return found, said
+    found = checkpoint.load(folder, header, lambda n: first(keys_of(0)[0], n), messages.append)
+    return found, messages
 
 
 def first_rows(run, n):
-    """The run as it was after n generations, its state aside."""
+    """Return the run after n generations, except for its state."""
     parts = (
         {name: column[:n] for name, column in columns.items()} for columns in (run.metrics, run.lanes)
     )
@@ -66,15 +66,15 @@ def first_rows(run, n):
 
 
 def rewrite(file: Path, **changed) -> None:
-    """Change arrays of a checkpoint, with the right tools: its checksums are right."""
+    """Change arrays of a checkpoint with a tool that keeps the checksums of the file valid."""
     with np.load(file) as data:
         arrays = dict(data)
     np.savez(file, **arrays | changed)
 
 
-def test_a_checkpoint_holds_all_that_a_run_needs(whole):
-    found, said = loaded(whole.folder, whole)
-    assert not said
+def test_a_checkpoint_contains_the_complete_run(whole):
+    found, messages = loaded(whole.folder, whole)
+    assert not messages
     jax.tree.map(np.testing.assert_array_equal, found.state, whole.state)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found.state))
     for part in ("metrics", "lanes"):
@@ -84,15 +84,15 @@ def test_a_checkpoint_holds_all_that_a_run_needs(whole):
 
 
 def longer(record):
-    """A record with a further field before its others."""
+    """Return a record with an additional first field."""
     names = getattr(record, "_fields", None) or [field.name for field in fields(record)]
     kind = make_dataclass("Longer", ["new", *names])
     jax.tree_util.register_dataclass(kind, data_fields=["new", *names], meta_fields=[])
     return kind(np.arange(3.0), *(getattr(record, name) for name in names))
 
 
-def test_elites_are_read_of_a_live_run_whose_state_and_archive_have_further_fields(whole, tmp_path):
-    """Arrays are found by their names: neither their number nor their order matters."""
+def test_elites_of_a_live_run_with_additional_fields_are_read(whole, tmp_path):
+    """Arrays are found by name, independently of their number and order."""
     state = longer(whole.state)
     state.archive = longer(state.archive)
     run = whole._replace(folder=tmp_path, state=state)
@@ -107,7 +107,7 @@ def test_elites_are_read_of_a_live_run_whose_state_and_archive_have_further_fiel
         loaded(tmp_path, whole)
 
 
-def test_there_may_be_none(tmp_path, whole):
+def test_a_folder_without_checkpoints_loads_nothing(tmp_path, whole):
     assert loaded(tmp_path, whole) == (None, [])
 
 
@@ -115,7 +115,7 @@ def test_there_may_be_none(tmp_path, whole):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkpoints, folder):
+def test_a_damaged_checkpoint_is_skipped_for_the_previous_one(data, whole, checkpoints, folder):
     older, newest = checkpoints
     good = checkpoints[newest]
     if data.draw(st.booleans()):
@@ -124,12 +124,12 @@ def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkp
         place = data.draw(st.integers(0, len(good) - 1))
         bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
     (folder / "checkpoints" / newest).write_bytes(bad)
-    found, said = loaded(folder, whole)
+    found, messages = loaded(folder, whole)
     assert found is not None
-    if said:
-        assert newest in said[0]
+    if messages:
+        assert newest in messages[0]
         assert found.metrics["generation"][-1] == int(Path(older).stem)
-    else:  # a byte that is never read
+    else:  # the changed byte is never read
         (folder / "checkpoints" / newest).write_bytes(good)
         expected, _ = loaded(folder, whole)
         jax.tree.map(np.testing.assert_array_equal, found, expected)
@@ -163,37 +163,37 @@ def no_log(folder, newest):
         (no_log, ""),
     ],
 )
-def test_an_edited_checkpoint_is_left_out_as_well(whole, checkpoints, folder, edit, sentence):
+def test_an_edited_checkpoint_is_skipped(whole, checkpoints, folder, edit, sentence):
     older, newest = checkpoints
     edit(folder / "checkpoints", newest)
     if edit is not no_log:
-        found, said = loaded(folder, whole)
+        found, messages = loaded(folder, whole)
         assert found.metrics["generation"][-1] == int(Path(older).stem)
-        assert sentence in said[0]
-        assert "; looking for an older checkpoint" in said[0]
+        assert sentence in messages[0]
+        assert "; looking for an older checkpoint" in messages[0]
         (folder / "checkpoints" / older).unlink()
     with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
         loaded(folder, whole)
 
 
-def test_a_checkpoint_under_another_name_is_left_out(whole, checkpoints, folder):
+def test_a_checkpoint_with_a_wrong_name_is_skipped(whole, checkpoints, folder):
     older, newest = checkpoints
     for name in ("00000011.npz", "00000099.npz"):
         (folder / "checkpoints" / newest).rename(folder / "checkpoints" / name)
         newest = name
-        found, said = loaded(folder, whole)
+        found, messages = loaded(folder, whole)
         assert len(found.metrics["generation"]) == int(Path(older).stem)
-        assert name in said[0]
+        assert name in messages[0]
 
 
-def test_a_run_that_goes_on_behind_a_damaged_checkpoint_ends_the_same(
+def test_a_run_resumed_before_a_damaged_checkpoint_ends_with_the_same_results(
     whole, checkpoints, folder, tmp_path
 ):
-    """The rows of the log that the damaged one counted on are written again."""
+    """The rows of the log that belong to the damaged checkpoint are written again."""
     (folder / "checkpoints" / list(checkpoints)[1]).write_text("damaged")
     longer = memes.resume(ALGORITHM, folder, generations=18, progress=False)
-    found, said = loaded(folder, whole, generations=18)
-    assert not said
+    found, messages = loaded(folder, whole, generations=18)
+    assert not messages
     for part in ("metrics", "lanes"):
         jax.tree.map(np.testing.assert_array_equal, getattr(found, part), getattr(longer, part))
     for name in set(whole.metrics) - {"seconds"}:
@@ -201,7 +201,7 @@ def test_a_run_that_goes_on_behind_a_damaged_checkpoint_ends_the_same(
 
 
 def test_checkpoints_grow_with_the_state_and_not_with_the_log(whole, tmp_path):
-    """All are as large as the first, and the rows of the log are written once."""
+    """All checkpoints have the size of the first one, and each row of the log is written once."""
     run = whole._replace(folder=tmp_path)
     logged = checkpoint.logged(first_rows(run, 0))
     sizes = []
@@ -213,13 +213,13 @@ def test_checkpoints_grow_with_the_state_and_not_with_the_log(whole, tmp_path):
 
 
 @pytest.mark.parametrize("other", [{"seed": 8}, {"task": "ant"}, {"options": {}}, {"cells": (2, 2)}])
-def test_a_checkpoint_of_another_run_is_named(whole, other):
+def test_a_checkpoint_of_another_run_is_refused(whole, other):
     with pytest.raises(UsageError, match=r"00000012\.npz' is a checkpoint of another run"):
         loaded(whole.folder, whole, **other)
 
 
-def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole):
-    """As after an update of the library: it goes by the same name, and has other arrays."""
+def test_a_checkpoint_of_a_changed_algorithm_is_refused(whole):
+    """After an update of the library, an algorithm may have the same name but other arrays."""
     first = first_state(replace(ALGORITHM, history=memes.history.FIFO(8)))
     with pytest.raises(UsageError, match="is a checkpoint of another algorithm or task"):
         checkpoint.load(
@@ -235,7 +235,7 @@ def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole):
         (3, "format version 3, of an older memes: continue with that one, or start again"),
     ],
 )
-def test_a_checkpoint_of_the_future_or_of_the_past_is_named(folder, version, sentence):
+def test_a_checkpoint_of_a_newer_or_older_version_is_refused(folder, version, sentence):
     newest = max((folder / "checkpoints").glob("*.npz"))
     about = {"format_version": version, "identity": "as it was", "digest": "of other things"}
     rewrite(newest, about=np.array(json.dumps(about)))
@@ -245,7 +245,7 @@ def test_a_checkpoint_of_the_future_or_of_the_past_is_named(folder, version, sen
     assert str(newest) in str(error.value)
 
 
-def test_only_the_last_two_are_kept(whole, tmp_path):
+def test_only_the_last_two_checkpoints_are_kept(whole, tmp_path):
     run = whole._replace(folder=tmp_path)
     for n in (2, 5, 11):
         checkpoint.save(first_rows(run, n), checkpoint.logged(first_rows(run, 0)))
@@ -256,7 +256,7 @@ def test_only_the_last_two_are_kept(whole, tmp_path):
 FOREIGN = ("99.npz", "2024-backup.npz", "00000012 (copy).npz", "00000012.npz.bak", "notes.txt")
 
 
-def test_files_of_other_names_are_neither_read_nor_removed(folder, whole):
+def test_files_with_other_names_are_neither_read_nor_removed(folder, whole):
     for name in FOREIGN:
         (folder / "checkpoints" / name).write_text("mine")
     assert loaded(folder, whole)[1] == []
@@ -277,7 +277,7 @@ def test_damaged_checkpoints_do_not_replace_new_ones(folder):
 
 
 def forged_log(folder, part, name, change):
-    """Change a column of the log of a run's only checkpoint, and its digest; None drops the column."""
+    """Change a column of the log of a run's only checkpoint and its digest. None removes the column."""
     older, file = sorted(folder.glob("checkpoints/*.npz"))
     older.unlink()
     about, state, parts = checkpoint._read(file)
@@ -306,14 +306,14 @@ def forged_log(folder, part, name, change):
         ("lanes", "kind", None, "kind"),
     ],
 )
-def test_a_log_with_other_columns_is_left_out(folder, whole, part, name, change, sentence, capsys):
+def test_a_log_with_other_columns_is_skipped(folder, whole, part, name, change, sentence, capsys):
     forged_log(folder, part, name, change)
     with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
         memes.resume(ALGORITHM, folder, generations=15)
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_log_with_lanes_of_another_algorithm_is_named(folder):
+def test_a_log_with_lanes_of_another_algorithm_is_refused(folder):
     forged_log(folder, "lanes", "feature", lambda column: np.repeat(column, 2, axis=-1))
     with pytest.raises(UsageError, match="is of another algorithm or task; start a new run"):
         memes.resume(ALGORITHM, folder, generations=15, progress=False)

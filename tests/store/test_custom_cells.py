@@ -1,4 +1,4 @@
-"""Archives with cells of a user's class, in files."""
+"""Files of archives whose cells are a user's class."""
 
 import sys
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Rings:
-    """Rings around a point, with a name."""
+    """Rings around a point, with a title."""
 
     low: jax.Array
     high: jax.Array
@@ -41,7 +41,7 @@ RINGS = Rings(jnp.zeros(2), jnp.ones(2), jnp.array([0.1, 0.2, 0.3]), (0.5, 0.5))
 
 
 class Inner:
-    """A class in a class."""
+    """A class that contains a class of cells."""
 
     @jax.tree_util.register_dataclass
     @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize(
     "cells", [RINGS, Inner.Halves(jnp.zeros(2), jnp.ones(2))], ids=["rings", "halves"]
 )
-def test_what_is_saved_is_read(cells, tmp_path):
+def test_a_saved_archive_is_read(cells, tmp_path):
     archive = filled(cells)
     memes.save_archive(tmp_path / "a.npz", archive)
     assert_same(memes.load_archive(tmp_path / "a.npz"), archive)
@@ -102,7 +102,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_a_file_imports_nothing_and_calls_nothing_else(name, tmp_path):
+def test_class_names_in_files_are_not_imported_or_called(name, tmp_path):
     file = tmp_path / "a.npz"
     memes.save_archive(file, filled(RINGS))
     with np.load(file) as arrays:
@@ -122,7 +122,7 @@ def test_fields_that_are_missing_or_wrong_are_refused(tmp_path):
     for changed in (
         {name: array for name, array in found.items() if name != "cells/radius"},
         found | {"cells/low": np.zeros(3)},
-        found | {"cells/radius": np.zeros(0)},  # one cell, but elites in others
+        found | {"cells/radius": np.zeros(0)},  # only one cell, but elites in others
     ):
         np.savez(file, **changed)
         with pytest.raises(UsageError, match="damaged"):
@@ -132,7 +132,7 @@ def test_fields_that_are_missing_or_wrong_are_refused(tmp_path):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tagged(Inner.Halves):
-    """Cells with a field that no array can hold."""
+    """Cells with a field that cannot be stored in an array."""
 
     tag: object = field(default=None, metadata={"static": True})
 

@@ -1,4 +1,4 @@
-"""Folders have one writer at a time, and files are there as a whole or not at all."""
+"""A folder has one writer at a time, and files are either complete or absent."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from memes.store.files import append, only_writer, read_table, reading, replace_
 from memes.store.folder import load_metrics
 
 
-def test_children_of_a_dead_writer_do_not_keep_its_lock(tmp_path):
+def test_child_processes_do_not_keep_the_lock_of_a_writer_that_has_ended(tmp_path):
     script = """
 import os, pathlib, time
 from memes.store.files import only_writer
@@ -45,7 +45,7 @@ def test_a_folder_has_one_writer(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError("no space"), KeyboardInterrupt()])
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, error):
+def test_a_failed_write_keeps_the_old_file(tmp_path, error):
     file = tmp_path / "file"
     file.write_bytes(b"old")
 
@@ -60,13 +60,13 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, error):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_any_damage_of_a_file_is_one_message_that_names_it(tmp_path):
+def test_damaged_files_give_a_one_line_error_with_their_name(tmp_path):
     for error, words in (
         (KeyError("cells"), "is damaged or not what its name says: 'cells'"),
         (ValueError("first\nsecond"), "is damaged or not what its name says: first"),
         (AssertionError(), "is damaged or not what its name says: AssertionError"),
         (FileNotFoundError("x"), "there is no file"),
-        (UsageError("a sentence of its own"), "a sentence of its own"),
+        (UsageError("another message"), "another message"),
     ):
         with pytest.raises(UsageError) as raised, reading(tmp_path / "file"):
             raise error
@@ -74,7 +74,7 @@ def test_any_damage_of_a_file_is_one_message_that_names_it(tmp_path):
         assert "\n" not in str(raised.value)
 
 
-def test_a_file_with_other_names_is_replaced_and_they_keep_what_they_hold(tmp_path):
+def test_appending_to_a_file_with_hard_links_does_not_change_the_links(tmp_path):
     (tmp_path / "log").write_bytes(b"one two")
     os.link(tmp_path / "log", tmp_path / "other")
     append(tmp_path / "log", b" three", at=3)
@@ -89,7 +89,7 @@ WRONG = [None, 3, 1.5, b"bytes", ["a"], "", "a\0b", "x" * 300, "y/" * 3000, "~",
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong)[:9])
-def test_what_is_no_path_is_one_sentence(wrong, tmp_path, monkeypatch):
+def test_invalid_paths_give_a_one_line_error(wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     algorithm = memes.presets.me(memes.tasks.arm(joints=3), batch=4)
     calls = [memes.load_run, memes.load_archive, memes.load_changes, load_metrics]
@@ -104,7 +104,7 @@ def test_what_is_no_path_is_one_sentence(wrong, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_table_is_read_in_memory_of_its_size_and_lines_are_limited(tmp_path, monkeypatch):
+def test_the_size_and_line_length_of_tables_are_limited(tmp_path, monkeypatch):
     file = tmp_path / "table.csv"
     file.write_text("a,b\n1,\n2.5,3\n")
     np.testing.assert_array_equal(read_table(file)["b"], [np.nan, 3])

@@ -1,4 +1,4 @@
-"""Run folders: their content, also if an older version made them, or if they are damaged."""
+"""Run folders: their files, also if they are damaged or from an older version."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from memes.store.folder import load_metrics, save_corrected, save_metrics
 
 TASK = memes.tasks.noisy_arm(joints=4)
 ALGORITHM = memes.presets.me(TASK, memes.cells.grid(TASK, (5, 5)), batch=4)
-OLD = Path(__file__).parents[1] / "data/run-0.1"  # of 'memes run noisy-arm --algorithm memes-everything'
+OLD = Path(__file__).parents[1] / "data/run-0.1"  # by 'memes run noisy-arm --algorithm memes-everything'
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def whole(tmp_path_factory):
     return memes.run(ALGORITHM, generations=4, out=out, observers=observers, progress=False)
 
 
-def test_a_corrected_run_is_what_is_read_from_its_folder(whole):
+def test_load_run_returns_the_corrected_run(whole):
     read = memes.load_run(whole.folder)
     for part in ("archive", "lanes", "correction"):
         jax.tree.map(np.testing.assert_array_equal, getattr(read, part), getattr(whole, part))
@@ -57,8 +57,8 @@ def test_a_run_of_version_0_1_is_read():
     )
 
 
-def test_a_run_of_version_0_1_goes_on_only_from_the_start(tmp_path, capsys):
-    """Its checkpoints are refused in one sentence; without any it begins again."""
+def test_a_run_of_version_0_1_can_only_be_restarted(tmp_path, capsys):
+    """Checkpoints of this version are refused. Without checkpoints, the run starts again."""
     run = shutil.copytree(OLD, tmp_path / "run")
     about = {"format_version": 1, "identity": "", "digest": ""}
     (run / "checkpoints").mkdir()
@@ -75,7 +75,7 @@ def test_a_run_of_version_0_1_goes_on_only_from_the_start(tmp_path, capsys):
     assert again.corrected["generation"].tolist() == [10, 20, 30, 31]
 
 
-def test_tables_survive_with_nine_digits_and_nothing_for_what_is_no_number(tmp_path):
+def test_tables_have_nine_digits_and_empty_fields_for_nan(tmp_path):
     columns = {"generation": np.arange(3), "score": np.array([np.nan, 1 / 3, 1e-30])}
     save_metrics(tmp_path, columns)
     assert (tmp_path / "metrics.csv").read_text().splitlines()[1] == "0,"
@@ -89,7 +89,7 @@ def test_tables_survive_with_nine_digits_and_nothing_for_what_is_no_number(tmp_p
     assert not (tmp_path / "corrected.csv").exists()
 
 
-def test_a_folder_of_the_future_is_named(whole, tmp_path):
+def test_a_folder_of_a_newer_version_is_refused(whole, tmp_path):
     run = shutil.copytree(whole.folder, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"format_version": 9}))
@@ -97,7 +97,7 @@ def test_a_folder_of_the_future_is_named(whole, tmp_path):
         memes.load_run(run)
 
 
-def test_a_run_that_did_not_finish_says_so(whole, tmp_path):
+def test_an_unfinished_run_is_refused_by_load_run(whole, tmp_path):
     run = shutil.copytree(whole.folder, tmp_path / "run")
     (run / "archive.npz").unlink()
     with pytest.raises(UsageError, match=r"the run in .* has no archive.npz yet"):
@@ -108,7 +108,7 @@ def test_a_run_that_did_not_finish_says_so(whole, tmp_path):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path):
+def test_damaged_files_of_a_run_give_a_one_line_error(data, whole, tmp_path):
     folder = tmp_path / "run"
     if not folder.exists():
         shutil.copytree(whole.folder, folder)
@@ -129,7 +129,7 @@ def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path)
     (folder / name).write_bytes(bad)
     if kind == "missing":
         (folder / name).unlink()
-    said = f"{name} is read all the same"
+    said = f"{name} is read without an error"
     try:
         memes.load_run(folder)
     except UsageError as error:

@@ -1,7 +1,7 @@
 """Forged run folders: links, pipes, decompression bombs and invalid content.
 
-Reading, plotting, comparing and resuming them writes nothing outside, takes no memory that they do not
-hold, and ends in one sentence.
+Reading, plotting, comparing and resuming them writes nothing outside, does not use more memory than
+their size justifies, and ends with a one-line error message.
 """
 
 import json
@@ -26,7 +26,7 @@ RESUME = ["--generations", "31", "--quiet"]
 COMMANDS = {
     "plot": [],
     "export": ["--to", "csv"],
-    "video": ["--out", "film.gif"],
+    "video": ["--out", "video.gif"],
     "compare": ["--out", "comparison"],
     "resume": RESUME,
     "reevaluate": ["--samples", "2", "--quiet"],
@@ -36,17 +36,17 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A folder to work in, with a run, a valuable file and a folder with something of ours."""
+    """Work in a folder with a run, a valuable file and a folder with valuable files."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(OLD, "run")
     Path("mine").mkdir()
     for name in ("mine/00000001.npz.tmp", "mine/archive.png", "valuable"):
         Path(name).write_text("valuable")
-    monkeypatch.setattr("memes.view.browser.check_browser", lambda: pytest.fail("it would be shown"))
+    monkeypatch.setattr("memes.view.browser.check_browser", lambda: pytest.fail("the run is shown"))
 
 
 def refused(*arguments, capsys):
-    """The sentence with which a command refuses what it is given."""
+    """Return the error message of a command, which must have exit code 2 and one line."""
     code = main([str(argument) for argument in arguments])
     printed = capsys.readouterr()
     assert code == 2, printed
@@ -81,8 +81,11 @@ def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsy
 
 
 @pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv", "figures/archive.png"])
-def test_a_link_where_a_file_is_written_aside_is_not_followed(name):
-    """Nobody can guess the name of what is not finished, and a link in place of a file is replaced."""
+def test_links_at_the_names_of_written_files_are_not_followed(name):
+    """Temporary files have random names, so a link cannot anticipate them.
+
+    A link at the target is replaced.
+    """
     place = Path("run", name)
     place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
@@ -93,7 +96,7 @@ def test_a_link_where_a_file_is_written_aside_is_not_followed(name):
     assert (place.read_bytes(), place.is_symlink()) == (b"new", False)
 
 
-def test_a_lock_that_is_a_file_of_another_folder_as_well_keeps_its_content():
+def test_a_lock_that_is_a_hard_link_keeps_its_content():
     Path("other").write_text("123\n")
     os.link("other", "run/.lock")
     with files.only_writer(Path("run")):
@@ -104,7 +107,7 @@ def test_a_lock_that_is_a_file_of_another_folder_as_well_keeps_its_content():
 HALF = "0123456789abcdef.tmp"
 
 
-def test_what_killed_processes_left_is_removed_and_nothing_else():
+def test_only_temporary_files_of_killed_processes_are_removed():
     left = {
         f"run/.config.json.{HALF}", f"run/figures/.curves.png.{HALF}", f"run/export/.run.npz.{HALF}",
         f"run/checkpoints/.00000012.npz.{HALF}",
@@ -123,7 +126,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else():
         assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept | left
         folder.remove_unfinished(Path("run"))
     assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept
-    Path("run/config.json").unlink()  # then the other files are not marked as those of a run
+    Path("run/config.json").unlink()  # without it, the other files do not belong to a run
     Path(f"run/.config.json.{HALF}").write_text("half")
     Path(f"run/.archive.npz.{HALF}").write_text("half")
     folder.remove_unfinished(Path("run"))
@@ -143,14 +146,14 @@ def test_nothing_is_removed_through_a_link(name):
     assert sorted(Path("mine").iterdir()) == before
 
 
-def test_the_lock_of_another_program_is_left_alone(capsys):
+def test_the_lock_of_another_program_is_not_changed(capsys):
     Path("run/.lock").write_text("pid: 12\n")
     assert "run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
     assert Path("run/.lock").read_text() == "pid: 12\n"
 
 
 @pytest.mark.parametrize("name", CONTENT)
-def test_a_pipe_is_not_waited_for(name, capsys):
+def test_pipes_are_refused_without_waiting(name, capsys):
     Path("run", name).unlink()
     os.mkfifo(Path("run", name))
     readers = {"summary.json": ["compare"], "corrected.csv": ["plot"]}
@@ -159,7 +162,7 @@ def test_a_pipe_is_not_waited_for(name, capsys):
         assert f"'run/{name}' is not a regular file" in said
 
 
-def test_links_inside_of_folders_are_not_followed(capsys):
+def test_links_inside_folders_are_not_followed(capsys):
     Path("runs").mkdir()
     shutil.move("run", "runs/run")
     for name in ("again", "and-again"):
@@ -175,10 +178,10 @@ def test_links_inside_of_folders_are_not_followed(capsys):
 
 
 def test_seeds_are_neither_run_nor_resumed_through_links(capsys):
-    """A folder of several seeds from somebody else may contain links."""
+    """A folder of several seeds from another person may contain links."""
     quick = ["run", "arm", "--scale", "laptop", "--algorithm", "me", "--batch", "4", "--joints", "3"]
     Path("runs").mkdir()
-    for target in ("run", "mine"):  # one that holds a run, and one that does not
+    for target in ("run", "mine"):  # a folder with a run, and one without
         Path("runs/seed-1").symlink_to(Path(target).absolute())
         before = contents(Path(target))
         words = [*quick, "--seeds", "2", "--out", "runs", "--overwrite"]
@@ -193,15 +196,15 @@ def test_seeds_are_neither_run_nor_resumed_through_links(capsys):
 
 
 @pytest.fixture
-def little_memory(monkeypatch):
-    """Limits that are passed by what does not take our own memory."""
+def low_limits(monkeypatch):
+    """Lower the limits of file sizes for tests."""
     monkeypatch.setattr(files, "MOST_ARRAYS", 2**20)
     monkeypatch.setattr(files, "MOST_JSON", 2**16)
     monkeypatch.setattr(files, "MOST_TABLE", 2**16)
 
 
 @pytest.mark.parametrize("name", ["archive.npz", "lanes.npz", "corrected.npz"])
-def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_memory, capsys):
+def test_a_decompression_bomb_is_refused(name, low_limits, capsys):
     with np.load(Path("run", name)) as data:
         np.savez_compressed(Path("run", name), **dict(data), bomb=np.zeros(2**21, np.int8))
     for command in ("plot", "view"):
@@ -210,7 +213,7 @@ def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_m
         assert "at most 1,048,576 are allowed" in said
 
 
-def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory):
+def test_large_files_are_read_if_their_size_justifies_the_memory(low_limits):
     noise = np.random.default_rng(0).integers(0, 255, 2**21, np.uint8)
     np.savez_compressed("large.npz", noise=noise)
     np.testing.assert_array_equal(files.read_arrays(Path("large.npz"))["noise"], noise)
@@ -235,14 +238,14 @@ def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory
         ({"genotypes": np.zeros((19, 2**31, 0))}, "is damaged"),
     ],
 )
-def test_shapes_of_an_archive_are_judged_before_memory_is_taken(arrays, sentence, little_memory):
+def test_shapes_of_an_archive_are_checked_before_memory_is_allocated(arrays, sentence, low_limits):
     forge("archive.npz", **arrays)
     with pytest.raises(UsageError, match=sentence):
         memes.load_archive("run")
 
 
 @pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv"])
-def test_text_has_a_size_that_is_read_at_most(name, little_memory):
+def test_the_size_of_text_files_is_limited(name, low_limits):
     with Path("run", name).open("a") as file:
         file.write(" " * 2**16)
     load = load_summary if name == "summary.json" else memes.load_run
@@ -255,7 +258,7 @@ def test_text_has_a_size_that_is_read_at_most(name, little_memory):
     "text",
     ["[" * 100_000, '{"a":' * 100_000, "7", "[]", '{"a": ' + "9" * 5000 + "}", '"\\ud800"', "{}", "\0"],
 )
-def test_json_of_any_kind_is_one_sentence(name, text, capsys):
+def test_invalid_json_gives_a_one_line_error(name, text, capsys):
     Path("run", name).write_text(text)
     command = "compare" if name == "summary.json" else "plot"
     assert f"'run/{name}'" in refused(command, "run", *COMMANDS[command], capsys=capsys)
@@ -296,7 +299,7 @@ def test_entries_of_config_json_are_checked(changed, command, capsys):
 
 
 @pytest.mark.parametrize("command", ["plot", "export", "video", "reevaluate", "view"])
-def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, capsys):
+def test_the_number_of_feature_names_is_checked(command, capsys):
     edit("config.json", feature_names=["x"])
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
     assert "feature_names in 'run/config.json' must be one name per feature" in said
@@ -331,7 +334,7 @@ READ = ["metrics.csv", "lanes.npz", "corrected.csv"]
     ("command", "name"),
     [(command, name) for command in ("plot", "reevaluate", "view") for name in READ][:-1],
 )
-def test_columns_that_are_missing_are_named(name, command, capsys):
+def test_missing_columns_are_reported(name, command, capsys):
     file = Path("run", name)
     if file.suffix == ".csv":
         file.write_text("other\n1\n")
@@ -348,13 +351,13 @@ def test_columns_that_are_missing_are_named(name, command, capsys):
     ids=str,
 )
 @pytest.mark.parametrize("command", ["plot", "reevaluate", "view"])
-def test_lanes_of_other_shapes_are_refused(changed, command, capsys):
+def test_lanes_of_wrong_shapes_are_refused(changed, command, capsys):
     forge("lanes.npz", **changed)
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
     assert "lanes.npz' is damaged or not what its name says: its arrays are not of the same" in said
 
 
-def test_rows_of_other_lengths_are_counted():
+def test_rows_of_wrong_lengths_are_reported():
     with Path("run/metrics.csv").open("a") as file:
         file.write("1,2\n")
     with pytest.raises(UsageError, match=r"line 32 has 2 fields, not 28"):
@@ -399,7 +402,7 @@ def test_entries_of_summary_json_are_checked(changed, capsys):
     assert not Path("comparison").exists()
 
 
-def test_folders_that_are_linked_to_themselves_are_one_sentence_or_left_out(capsys):
+def test_links_to_themselves_are_refused_or_skipped(capsys):
     Path("loop").symlink_to("loop")
     Path("run/self").symlink_to(Path("run").absolute())
     for words in (["plot", "loop"], ["compare", "loop"], ["export", "loop", "--to", "csv"]):
@@ -411,11 +414,11 @@ def test_folders_that_are_linked_to_themselves_are_one_sentence_or_left_out(caps
         )
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["plot", "run"]) == 0
-    assert main(["plot", "."]) == 0  # which has the run once
+    assert main(["plot", "."]) == 0  # it finds the run only once
 
 
 @pytest.mark.parametrize("name", ["feature", "feature_low", "fitness", "genotypes"])
-def test_entries_that_are_no_real_numbers_are_named(name, capsys):
+def test_complex_numbers_are_refused(name, capsys):
     with np.load("run/archive.npz") as data:
         complex_one = data[name].astype(complex)
     forge("archive.npz", **{name: complex_one})

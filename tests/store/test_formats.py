@@ -1,4 +1,4 @@
-"""Runs in formats of other programs."""
+"""Exports of runs to formats of other programs."""
 
 import csv
 import shutil
@@ -14,7 +14,7 @@ from memes.store.formats import export_run, tables
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A corrected run whose features have awkward names."""
+    """A corrected run with feature names that need escaping."""
     task = memes.tasks.noisy_arm(joints=4)
     task = memes.Task(**{**vars(task), "feature_names": ("=fitness(1)", "fitness")})
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=8)
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
     )
 
 
-def test_a_table_of_elites_has_a_row_for_each_and_the_names_of_features(run):
+def test_a_table_of_elites_has_a_row_per_elite_and_the_feature_names(run):
     table = run.archive.columns(("x (m)", "fitness"))
     assert [*table] == ["cell", "fitness", "generation", "lane", "x (m)", "fitness [2]"]
     cell = table["cell"]
@@ -86,7 +86,7 @@ def test_event_files_have_the_metrics(run, tmp_path):
     assert content.count(b"corrected/qd_score\x15") == 2
 
 
-def test_the_command_says_what_it_wrote_and_where(run, capsys):
+def test_the_command_prints_the_written_file(run, capsys):
     assert main(["export", str(run.folder), "--to", "npz"]) == 0
     assert capsys.readouterr().out == f"{run.folder}/export/run.npz\n"
 
@@ -98,7 +98,7 @@ def test_a_missing_package_is_named(run, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("out", ["file", "link", "no/folder"])
-def test_an_export_goes_to_a_folder_and_follows_no_link(out, run, capsys, tmp_path, monkeypatch):
+def test_an_export_needs_a_folder_and_follows_no_link(out, run, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("valuable")
     (tmp_path / "mine").mkdir()
@@ -108,14 +108,14 @@ def test_an_export_goes_to_a_folder_and_follows_no_link(out, run, capsys, tmp_pa
     assert not list((tmp_path / "mine").iterdir())
 
 
-def test_an_export_elsewhere_replaces_no_file(run, capsys, tmp_path):
+def test_an_export_to_another_folder_replaces_no_file(run, capsys, tmp_path):
     (tmp_path / "archive.csv").write_text("mine")
     words = ["export", str(run.folder), "--to", "csv"]
     assert main([*words, "--out", str(tmp_path)]) == 2
     assert f"'{tmp_path}' contains 'archive.csv'" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["archive.csv"]
-    assert main([*words, "--out", str(run.folder)]) == 2  # it already has a metrics.csv
-    for _ in range(2):  # those of an earlier export are replaced
+    assert main([*words, "--out", str(run.folder)]) == 2  # the folder already has a metrics.csv
+    for _ in range(2):  # files of an earlier export are replaced
         assert main(words) == 0
 
 
@@ -126,7 +126,7 @@ HEAD = "generation,evaluations,seconds,qd_score,coverage,max_fitness\n"
 @pytest.mark.parametrize(
     "rows", ["", "nan,1,1,1,1,1\n", "1,1,1,1,1,1\n1,1,1,1,1,1\n", "1e30,1,1,1,1,1\n"]
 )
-def test_odd_metrics_are_exported_or_named(to, rows, run, tmp_path, capsys):
+def test_unusual_metrics_are_exported_or_refused(to, rows, run, tmp_path, capsys):
     shutil.copytree(run.folder, tmp_path / "run")
     (tmp_path / "run/metrics.csv").write_text(HEAD + rows)
     code = main(["export", str(tmp_path / "run"), "--to", to])

@@ -1,4 +1,4 @@
-"""Policies that are exported for NumPy."""
+"""Policies that are exported for use with NumPy."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs/howto/archives.md"
 
 
 def act_of(file):
-    """The function that the documentation prints, for a file."""
+    """Return the function of the documentation that loads a policy from a file."""
     (snippet,) = re.findall(r"```python\n(import numpy as np\n.*?)```", PAGE.read_text(), re.DOTALL)
     names = {}
     exec(snippet.replace("runs/maze/export/policy.npz", str(file)).rpartition("print(")[0], names)
@@ -51,7 +51,7 @@ CONTROLLERS = {
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-def test_the_printed_lines_of_numpy_act_as_the_policy(name, tmp_path):
+def test_the_documented_numpy_code_acts_as_the_policy(name, tmp_path):
     controller = CONTROLLERS[name]()
     task = with_controller(controller)
     cells = memes.cells.grid(MAZE, (2, 2))

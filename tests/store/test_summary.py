@@ -22,7 +22,7 @@ TASK = memes.tasks.arm(joints=4)
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A short run in a folder, with many resets."""
+    """A short run in a folder with many resets."""
     cells = memes.cells.grid(TASK, (6, 5))
     algorithm = memes.presets.memes(TASK, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
     with pytest.MonkeyPatch.context() as patch:
@@ -34,7 +34,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def folder(saved, tmp_path):
-    """A copy of the run that a test may spoil."""
+    """A copy of the run that a test may change."""
     return shutil.copytree(saved.folder, tmp_path / "copy")
 
 
@@ -44,21 +44,21 @@ def assert_equal(one, other):
         np.testing.assert_equal(getattr(one, name), getattr(other, name), name)
 
 
-def test_a_run_leaves_its_summary_which_reads_back_the_same(saved, tmp_path):
+def test_the_summary_of_a_run_is_saved_and_loaded(saved, tmp_path):
     made = summarise(load_run(saved.folder))
     assert_equal(load_summary(saved.folder / "summary.json"), made)
     save_summary(tmp_path / "again.json", made)
     assert (tmp_path / "again.json").read_bytes() == (saved.folder / "summary.json").read_bytes()
 
 
-def test_options_are_the_same_whether_a_run_is_read_or_at_hand(saved):
-    """Also as text, which distinguishes labels: 0 and not 0.0."""
+def test_options_are_equal_before_and_after_loading(saved):
+    """This includes their text, which distinguishes labels: 0 and not 0.0."""
     options = summarise(saved).options
     assert options["l2"] == 0
     assert repr(options) == repr(load_summary(saved.folder).options)
 
 
-def test_curves_are_of_the_metrics_with_both_ends(saved):
+def test_curves_are_metrics_including_the_first_and_last_generation(saved):
     curves = load_summary(saved.folder / "summary.json").curves
     generation = curves["generation"].astype(int)
     assert 50 < len(generation) <= summaries.POINTS
@@ -94,8 +94,8 @@ def test_lifespans_are_the_ages_at_resets(saved):
         assert read.lifespans[kind]["all"].items() >= read.lifespans[kind]["stale"].items()
 
 
-def test_the_longest_life_of_each_lane_and_what_the_paper_calls_a_mean_of_it(saved):
-    """A lane's running mean there is (n - 1) / n of its longest life, renewed at each of n resets."""
+def test_the_longest_life_of_each_lane_and_the_mean_of_the_paper(saved):
+    """In the paper, the mean of a lane is (n - 1) / n of its longest life, updated at each reset n."""
     read = load_summary(saved.folder / "summary.json")
     for code, kind in enumerate(("exploit", "explore")):
         longest, means = [], []
@@ -113,7 +113,7 @@ def test_the_longest_life_of_each_lane_and_what_the_paper_calls_a_mean_of_it(sav
         assert read.lifespans[kind]["all"]["paper_mean"] == pytest.approx(np.mean(means))
 
 
-def test_a_summary_of_an_older_version_does_not_know_the_longest_lives(folder):
+def test_a_summary_of_an_older_version_has_no_longest_lives(folder):
     content = json.loads((folder / "summary.json").read_text())
     del content["longest_lives"]
     (folder / "summary.json").write_text(json.dumps(content))
@@ -157,7 +157,7 @@ def test_a_tessellation_has_no_heat(saved):
     assert made.high == (1.0, 1.0)
 
 
-def test_runs_are_found_in_folders_files_and_patterns_once_each(folder, tmp_path):
+def test_runs_are_found_once_in_folders_files_and_patterns(folder, tmp_path):
     committed = tmp_path / "summaries/arm"
     committed.mkdir(parents=True)
     shutil.copy(folder / "summary.json", committed / "memes-3.json")
@@ -184,7 +184,7 @@ def test_a_run_without_a_summary_is_summarised(folder):
         ('{"format": "memes-summary", "format_version": 1}', "is damaged"),
     ],
 )
-def test_a_damaged_summary_is_one_sentence(tmp_path, text, sentence):
+def test_a_damaged_summary_gives_an_error_message(tmp_path, text, sentence):
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(UsageError, match=sentence):
         load_summary(tmp_path / "s.json")
@@ -193,14 +193,14 @@ def test_a_damaged_summary_is_one_sentence(tmp_path, text, sentence):
 @pytest.mark.parametrize(
     ("field", "value"), [("heat", [1, 2]), ("curves", {"generation": [1]}), ("seed", "x")]
 )
-def test_a_summary_with_wrong_fields_is_one_sentence(folder, field, value):
+def test_a_summary_with_wrong_fields_gives_an_error_message(folder, field, value):
     content = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps(content | {field: value}))
     with pytest.raises(UsageError, match=r"summary\.json' (is damaged|must be int)"):
         load_all([folder])
 
 
-def test_what_is_not_there_is_named(folder, tmp_path):
+def test_missing_files_are_named(folder, tmp_path):
     with pytest.raises(UsageError, match=r"no file or folder '.*/nothing-\*'"):
         find([tmp_path / "nothing-*"])
     (tmp_path / "empty").mkdir()
@@ -223,11 +223,11 @@ def test_summaries_of_version_0_1_are_read_and_compared(task, tmp_path):
     assert not any("generations" in run.options for run in runs)
     groups = group(runs)
     labels = {json.loads(file.read_text())["label"] for file in (RESULTS / task).iterdir()}
-    assert set(groups[task]) == labels  # no option makes two of one
+    assert set(groups[task]) == labels  # no option splits a label
     save_summary(tmp_path / "again.json", runs[0])
     assert_equal(load_summary(tmp_path / "again.json"), runs[0])
 
 
-def test_the_length_of_a_run_was_an_option_once(saved):
+def test_generations_in_the_options_of_older_runs_are_ignored(saved):
     old = saved._replace(config=replace(saved.config, options={"lanes": 4, "generations": 230}))
     assert summarise(old).options == {"lanes": 4}

@@ -33,7 +33,7 @@ def lanes_of(state, where):
 
 
 class Tutorial:
-    """CMA-ES of one lane as Hansen's tutorial has it (arXiv 1604.00772, figure 6), in float64."""
+    """CMA-ES of one lane as in Hansen's tutorial (arXiv 1604.00772, figure 6), in float64."""
 
     def __init__(self, mean):
         n, lam = DIM, SAMPLES
@@ -66,7 +66,7 @@ class Tutorial:
         self.updates += 1
         self.ps = (1 - self.cs) * self.ps + np.sqrt(self.cs * (2 - self.cs) * self.mueff) * whiten @ step
         length = np.linalg.norm(self.ps)
-        # The tutorial has `updates`; evosax counts one more, which lets slightly longer paths through.
+        # The tutorial has `updates`. evosax has one more, which accepts slightly longer paths.
         decayed = np.sqrt(1 - (1 - self.cs) ** (2 * (self.updates + 1)))
         stalled = length / decayed >= (1.4 + 2 / (DIM + 1)) * self.chi
         self.sigma *= np.exp(self.cs / self.ds * (length / self.chi - 1))
@@ -80,7 +80,7 @@ class Tutorial:
         self.C += self.cmu * (y.T * weights) @ y
 
 
-def test_cma_es_follows_the_tutorial_from_the_first_update_on():
+def test_cma_es_agrees_with_the_tutorial_from_the_first_update():
     state, oracles = init(CMA, means(0)), [Tutorial(mean) for mean in means(0)]
     for generation in range(6):
         state, x = ask(jax.random.fold_in(jax.random.key(0), generation), state)
@@ -88,7 +88,7 @@ def test_cma_es_follows_the_tutorial_from_the_first_update_on():
         state = tell(state, x, utilities)
         for lane, oracle in enumerate(oracles):
             oracle.tell(np.asarray(x)[lane], utilities[lane])
-            # The path of the covariance is zero for ever if h_sigma is zero at first.
+            # The path of the covariance stays zero if h_sigma is zero at first.
             assert np.linalg.norm(oracle.pc) > 0
             for found, expected in [
                 (state.p_c, oracle.pc),
@@ -99,8 +99,8 @@ def test_cma_es_follows_the_tutorial_from_the_first_update_on():
                 np.testing.assert_allclose(found[lane], expected, rtol=2e-4, atol=2e-4)
 
 
-class OfParents(Tutorial):
-    """The same with the samples of positive utility as parents, as the publication of CMA-ME has it."""
+class WithParents(Tutorial):
+    """The same with the samples of positive utility as parents, as in the publication of CMA-ME."""
 
     def tell(self, x, utilities):
         n, parents = DIM, int((utilities > 0).sum())
@@ -121,7 +121,7 @@ class OfParents(Tutorial):
 def test_cma_es_learns_from_the_samples_of_positive_utility():
     strategy = Evosax("cma-es", samples=SAMPLES, sigma=SIGMA, parents="positive")
     ask, tell = jax.jit(strategy.ask), jax.jit(strategy.tell)
-    state, oracles = init(strategy, means(7)), [OfParents(mean) for mean in means(7)]
+    state, oracles = init(strategy, means(7)), [WithParents(mean) for mean in means(7)]
     for generation, counts in enumerate([(3, 1), (SAMPLES, 5), (0, 2), (4, 0)]):
         state, x = ask(jax.random.fold_in(jax.random.key(8), generation), state)
         ranks = np.asarray(ranks_of(-jnp.sum(jnp.square(x), axis=-1))) + 1
@@ -135,15 +135,15 @@ def test_cma_es_learns_from_the_samples_of_positive_utility():
             np.testing.assert_allclose(state.C[lane], oracle.C, rtol=2e-3, atol=2e-4)
 
 
-def test_the_strategies_are_those_that_are_tested():
+def test_all_strategies_are_tested():
     assert names() == sorted([*USUAL, *OTHERS])
 
 
 USUAL = ["cma-es", "sep-cma-es", "snes"]
-OTHERS = ["xnes", "cr-fm-nes", "pgpe", "open-es"]  # of other families
+OTHERS = ["xnes", "cr-fm-nes", "pgpe", "open-es"]  # strategies of other families
 
 
-@pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # by evosax's PGPE
+@pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # used by evosax's PGPE
 @pytest.mark.parametrize("name", [*USUAL, *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)])
 def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     assert name in names()
@@ -151,7 +151,7 @@ def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     state = wide.init(jax.random.key(0), means(1))
     np.testing.assert_allclose(wide.mean(state), means(1), rtol=1e-6)
     step = np.asarray(wide.ask(jax.random.key(1), state)[1]) - means(1)[:, None]
-    # CR-FM-NES draws a direction when it starts, along which samples lie further apart.
+    # CR-FM-NES draws a direction at its start, along which samples have a larger deviation.
     expected = SIGMA * np.sqrt(1 + np.square(getattr(state, "v", np.zeros((LANES, DIM)))))
     np.testing.assert_allclose(step.std(axis=1), expected, rtol=0.1)
 
@@ -168,7 +168,7 @@ def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     assert name not in USUAL or (left < 0.1).all()
 
 
-def test_lanes_do_not_see_each_other():
+def test_lanes_are_independent():
     state, x = ask(jax.random.key(3), init(CMA, means(2)))
     utilities = np.asarray(ranks_of(jnp.sum(x, axis=-1)))
     changed = utilities.copy()
@@ -178,7 +178,7 @@ def test_lanes_do_not_see_each_other():
     assert (np.asarray(before.mean)[1] != np.asarray(after.mean)[1]).all()
 
 
-def test_restart_makes_the_chosen_lanes_fresh():
+def test_restart_initialises_only_the_chosen_lanes():
     state, x = ask(jax.random.key(4), init(CMA, means(3)))
     state = tell(state, x, ranks_of(jnp.sum(x, axis=-1)))
     restarted = CMA.restart(jax.random.key(0), state, jnp.array([True, False]), means(4))
@@ -190,7 +190,7 @@ def test_restart_makes_the_chosen_lanes_fresh():
     jax.tree.map(np.testing.assert_array_equal, lanes_of(restarted, 1), lanes_of(state, 1))
 
 
-def test_a_lane_without_utilities_stays_as_it_is():
+def test_a_lane_with_zero_utilities_does_not_change():
     state, x = ask(jax.random.key(5), init(CMA, means(5)))
     utilities = jnp.zeros((LANES, SAMPLES)).at[1].set(ranks_of(jnp.sum(x[1:], axis=-1))[0])
     told = tell(state, x, utilities)
@@ -208,7 +208,7 @@ def test_a_lane_without_utilities_stays_as_it_is():
         ("a line", {"D": np.array([1, 1e-4, 1e-4, 1e-4, 1e-4])}),
     ],
 )
-def test_a_distribution_of_no_more_use_is_degenerate(fault, change):
+def test_degenerate_distributions_are_detected(fault, change):
     state = init(CMA, means(6))
     changed = {name: getattr(state, name).at[1].set(value) for name, value in change.items()}
     np.testing.assert_array_equal(CMA.degenerate(state.replace(**changed)), [False, fault != "none"])
@@ -235,7 +235,7 @@ def test_a_wrong_setting_is_refused_by_name(mistake, sentence):
         mistake()
 
 
-def test_without_evosax_the_error_says_what_to_install(monkeypatch):
+def test_without_evosax_the_error_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "evosax", None)
     missing = re.escape(f"strategy 'snes' needs the extra evosax: {install('evosax')}")
     with pytest.raises(UsageError, match=missing):

@@ -15,7 +15,7 @@ from memes.strategies import Gaussian, LowRank, OpenAIES
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
 ADAM = OpenAIES(samples=SAMPLES, sigma=SIGMA, l2=0.05)
 PLAIN = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
-# Of many samples, to measure a distribution with.
+# A strategy with many samples, whose distribution can be measured.
 WIDE = OpenAIES(samples=8192, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 ask = jax.jit(lambda key, state: by_lane(rows(ADAM.ask(key, state)[1]), LANES))
 tell = jax.jit(ADAM.tell)
@@ -73,7 +73,7 @@ def test_samples_are_gaussian_with_deviation_sigma():
     assert np.abs(np.corrcoef(half.T) - np.eye(DIM)).max() < 5 / np.sqrt(4096)
 
 
-def test_no_two_rows_or_entries_share_their_noise():
+def test_noise_differs_between_rows_and_entries():
     mean = jnp.zeros((LANES, DIM))
     noise = np.abs(np.asarray(ask(jax.random.key(2), init(ADAM, mean))))
     assert len(np.unique(noise)) == LANES * SAMPLES * DIM // 2
@@ -91,18 +91,20 @@ def test_the_gradient_of_a_linear_function_points_along_it():
     assert (cosine > 0.98).all()
 
 
-def test_raw_values_as_utilities_estimate_the_slope_itself():
+def test_raw_values_as_utilities_estimate_the_slope():
     slope = means(4)
     state = init(WIDE, means(5))
     x = np.asarray(wide_ask(jax.random.key(5), state))
-    told = wide_tell(state, x, np.einsum("lsd,ld->ls", x, slope))
-    np.testing.assert_allclose(told.mean - state.mean, slope, atol=0.15)
+    updated = wide_tell(state, x, np.einsum("lsd,ld->ls", x, slope))
+    np.testing.assert_allclose(updated.mean - state.mean, slope, atol=0.15)
 
 
 def test_equal_utilities_do_not_move_the_mean():
     state = init(PLAIN, means(6))
-    told = plain_tell(state, ask(jax.random.key(6), state), np.full((LANES, SAMPLES), 0.5, np.float32))
-    np.testing.assert_array_equal(told.mean, state.mean)
+    updated = plain_tell(
+        state, ask(jax.random.key(6), state), np.full((LANES, SAMPLES), 0.5, np.float32)
+    )
+    np.testing.assert_array_equal(updated.mean, state.mean)
 
 
 def test_steps_equal_those_of_a_numpy_adam():
@@ -124,29 +126,29 @@ def test_l2_pulls_the_mean_towards_zero():
     strategy = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, l2=0.25)
     state = init(strategy, means(8))
     x = ask(jax.random.key(7), state)
-    told = strategy.tell(state, x, jnp.zeros((LANES, SAMPLES)))
-    np.testing.assert_allclose(told.mean, 0.75 * means(8), rtol=1e-6)
+    updated = strategy.tell(state, x, jnp.zeros((LANES, SAMPLES)))
+    np.testing.assert_allclose(updated.mean, 0.75 * means(8), rtol=1e-6)
 
 
 def test_permuting_lanes_permutes_the_result():
     state = after(3, init(ADAM, means(9)))
     x, utilities = ask(jax.random.key(8), state), random_utilities(9)
     order = np.array([2, 0, 1])
-    told = tell(state, x, utilities)
+    updated = tell(state, x, utilities)
     permuted = tell(lanes_of(state, order), np.asarray(x)[order], utilities[order])
-    assert_same(permuted, lanes_of(told, order))
+    assert_same(permuted, lanes_of(updated, order))
 
 
-def test_a_lane_does_not_see_the_utilities_of_another():
+def test_a_lane_does_not_depend_on_the_utilities_of_another():
     state = after(2, init(ADAM, means(10)))
     x, utilities = ask(jax.random.key(9), state), random_utilities(10)
     changed = utilities.at[1].multiply(-1)
-    before, told = tell(state, x, utilities), tell(state, x, changed)
-    assert_same(lanes_of(told, [0, 2]), lanes_of(before, [0, 2]))
-    assert (np.asarray(told.mean[1]) != np.asarray(before.mean[1])).all()
+    before, updated = tell(state, x, utilities), tell(state, x, changed)
+    assert_same(lanes_of(updated, [0, 2]), lanes_of(before, [0, 2]))
+    assert (np.asarray(updated.mean[1]) != np.asarray(before.mean[1])).all()
 
 
-def test_restart_resets_mean_and_optimiser_of_the_chosen_lanes_alone():
+def test_restart_resets_mean_and_optimiser_of_only_the_chosen_lanes():
     state, fresh = (
         after(3, init(ADAM, means(11))),
         init(ADAM, means(12)),
@@ -156,7 +158,7 @@ def test_restart_resets_mean_and_optimiser_of_the_chosen_lanes_alone():
     assert_same(lanes_of(restarted, [1]), lanes_of(state, [1]))
 
 
-def test_a_restarted_lane_steps_as_one_that_was_never_anything_else():
+def test_a_restarted_lane_steps_like_a_new_one():
     state = ADAM.restart(
         jax.random.key(0),
         after(5, init(ADAM, means(13))),
@@ -172,7 +174,7 @@ def test_a_restarted_lane_steps_as_one_that_was_never_anything_else():
     np.testing.assert_allclose(step[[0, 2]], np.full((2, DIM), 0.01), rtol=1e-3)
 
 
-def test_each_lane_climbs_a_quadratic_of_its_own():
+def test_each_lane_climbs_a_different_quadratic():
     strategy = OpenAIES(samples=SAMPLES, sigma=0.02, learning_rate=0.05)
     start, optimum = means(16), means(17)
 
@@ -203,8 +205,8 @@ def test_a_wrong_setting_is_refused_by_name(settings, sentence):
 
 
 @pytest.mark.parametrize("noise", [Gaussian(), LowRank(1)])
-def test_noise_in_half_precision_is_rounded_once_and_the_gradient_is_of_the_rounded_noise(noise):
-    """As the gradient in float64 of the samples' own steps, which are those of float32, rounded."""
+def test_half_precision_noise_is_rounded_once_and_defines_the_gradient(noise):
+    """The gradient agrees with a float64 gradient of the rounded steps of the samples."""
     full = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, noise=noise)
     half = replace(full, noise_dtype="bfloat16")
     state = init(half, means(4))
@@ -222,8 +224,8 @@ def test_noise_in_half_precision_is_rounded_once_and_the_gradient_is_of_the_roun
     def ascent(step):
         return ((apart[:, 0] - apart[:, 1]) * step).sum(axis=1) / (SAMPLES * SIGMA**2)
 
-    told = plain_tell(state, by_lane(rows(samples), LANES), utilities)
-    found = np.asarray(told.mean, np.float64) - np.asarray(state.mean, np.float64)
+    updated = plain_tell(state, by_lane(rows(samples), LANES), utilities)
+    found = np.asarray(updated.mean, np.float64) - np.asarray(state.mean, np.float64)
     np.testing.assert_allclose(found, ascent(in_float64(samples)), rtol=1e-4, atol=1e-5)
-    # Rounding moves the gradient by more than that: it is not the gradient of the drawn noise.
+    # Rounding changes the gradient by more than this tolerance, so it is not that of the drawn noise.
     assert np.abs(found - ascent(in_float64(exact))).max() > 1e-4

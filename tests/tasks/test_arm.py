@@ -9,12 +9,12 @@ from memes.tasks.arm import arm, noisy_arm
 
 @jax.jit
 def outcome(x):
-    """What the arm with a joint for each column of `x` makes of it."""
+    """Evaluate the arm with one joint per column of `x`."""
     return evaluate(arm(joints=x.shape[1]), jax.random.split(jax.random.key(0), x.shape[0]), x)
 
 
 def forward_kinematics(x):
-    """Fitness and feature of one posture, link by link in float64."""
+    """Return fitness and feature of one posture, computed one link at a time in float64."""
     x = [min(max(float(v), 0.0), 1.0) for v in x]
     heading, end = 0.0, np.zeros(2)
     for v in x:
@@ -47,12 +47,12 @@ def test_equal_joint_angles_are_perfectly_smooth():
     np.testing.assert_allclose(outcome(x).fitness, np.ones(8), atol=1e-5)
 
 
-def test_an_arm_bent_into_a_regular_polygon_ends_where_it_began():
+def test_an_arm_bent_into_a_regular_polygon_ends_at_its_base():
     x = np.tile(np.float32(0.5 + np.arange(1, 9)[:, None] / 100), (1, 100))
     np.testing.assert_allclose(outcome(x).feature, np.full((8, 2), 0.5), atol=1e-5)
 
 
-def test_the_mirrored_posture_reaches_the_mirrored_point_as_smoothly():
+def test_the_mirrored_posture_reaches_the_mirrored_point_with_equal_fitness():
     x = np.float32(np.random.default_rng(0).random((8, 7)))
     found, mirrored = outcome(x), outcome(1 - x)
     np.testing.assert_allclose(mirrored.feature[:, 0], found.feature[:, 0], atol=1e-6)
@@ -67,7 +67,7 @@ def test_genotypes_are_clipped_for_both_fitness_and_feature():
     np.testing.assert_array_equal(found.feature, clipped.feature)
 
 
-def test_random_postures_fill_the_unit_interval_and_reach_points_within_the_bounds():
+def test_random_postures_are_uniform_and_reach_points_within_the_bounds():
     task = arm(joints=7)
     x = np.asarray(initial(task, jax.random.key(2), 2048))
     assert x.shape == (2048, 7)
@@ -77,12 +77,12 @@ def test_random_postures_fill_the_unit_interval_and_reach_points_within_the_boun
     np.testing.assert_allclose(x.std(), 1 / np.sqrt(12), rtol=0.05)
     found = outcome(x)
     assert ((found.feature >= task.feature_low[0]) & (found.feature <= task.feature_high[0])).all()
-    # Within a circle around the base, which lies in the middle.
+    # All points lie in a circle around the base, which is in the middle.
     assert np.linalg.norm(found.feature - 0.5, axis=1).max() <= 0.5 + 1e-6
     assert ((found.fitness >= 0.5) & (found.fitness <= 1)).all()
 
 
-def test_the_paper_has_a_thousand_joints():
+def test_the_default_arm_has_a_thousand_joints_as_in_the_paper():
     task = arm()
     assert task.dim == 1000
     assert (task.feature_low, task.feature_high) == ((0.0, 0.0), (1.0, 1.0))

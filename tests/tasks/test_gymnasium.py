@@ -1,4 +1,4 @@
-"""Gymnasium's environments as tasks."""
+"""Environments of Gymnasium as tasks."""
 
 import jax
 import numpy as np
@@ -18,7 +18,10 @@ def rows(task, n=6):
 
 
 def replayed(name, task, key, x):
-    """An episode by hand, one environment and one policy at a time: its rewards and observations."""
+    """Replay an episode with one environment and one policy.
+
+    Returns the total reward and mean observation.
+    """
     environment, policy = (
         gymnasium.make(name, max_episode_steps=30),
         memes.control.mlp(task.evaluate.sizes).policy,
@@ -46,7 +49,7 @@ def test_an_evaluation_is_an_episode(name):
     np.testing.assert_allclose(feature[0], mean[[0, 2]], rtol=1e-3)
 
 
-def test_policies_act_as_those_of_control_tasks():
+def test_policies_agree_with_those_of_control_tasks():
     policy = memes.control.mlp([3, 5, 4, 2])
     x = np.asarray(policy.init(jax.random.key(0), 7))
     seen = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -55,7 +58,7 @@ def test_policies_act_as_those_of_control_tasks():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_actions_lie_in_their_space():
+def test_actions_are_mapped_to_their_space():
     spaces = gymnasium.spaces
     box = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
     np.testing.assert_allclose(action_of(box)(np.array([-1.0, 0.5])), [-2.0, 7.5])
@@ -68,8 +71,8 @@ def test_actions_lie_in_their_space():
         assert space.contains(action_of(space)(np.linspace(-1, 1, 5 if space is several else 2)))
 
 
-class Worn(gymnasium.Env):
-    """An environment in which something survives a reset, as worlds of Box2D do."""
+class Persistent(gymnasium.Env):
+    """An environment with state that survives a reset, as with worlds of Box2D."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Box(np.array([0.0], np.float32), np.array([4.0], np.float32))
@@ -86,24 +89,24 @@ class Worn(gymnasium.Env):
         return np.array([self.place, 1.0], np.float32), self.place, False, False, {}
 
 
-def test_environments_that_do_not_repeat_are_made_for_each_episode():
-    gymnasium.register("Worn-v0", Worn, max_episode_steps=10)
+def test_environments_that_are_not_repeatable_are_created_for_each_episode():
+    gymnasium.register("Persistent-v0", Persistent, max_episode_steps=10)
     try:
         found = {}
         for fresh in (None, True, False):
-            task = memes.tasks.gymnasium("Worn-v0", hidden=(4,), fresh=fresh)
+            task = memes.tasks.gymnasium("Persistent-v0", hidden=(4,), fresh=fresh)
             x = rows(task)
             found[fresh] = [task.evaluate(KEYS, x)[0] for _ in range(3)]
         np.testing.assert_array_equal(found[None], found[True])
         np.testing.assert_array_equal(found[None], [found[None][0]] * 3)
         assert (found[False][0] != found[False][1]).all()
     finally:
-        del gymnasium.registry["Worn-v0"]
+        del gymnasium.registry["Persistent-v0"]
     assert not memes.tasks.gymnasium("CartPole-v1").evaluate.fresh
 
 
 def test_warnings_of_mujoco_are_printed_and_leave_no_file(tmp_path, monkeypatch, capfd):
-    """HalfCheetah's model has an attribute that MuJoCo warns of."""
+    """The model of HalfCheetah has an attribute that causes a warning of MuJoCo."""
     monkeypatch.chdir(tmp_path)
     task = memes.tasks.gymnasium("HalfCheetah-v5", hidden=(4,), steps=3)
     assert np.isfinite(task.evaluate(KEYS, rows(task))[0]).all()
@@ -117,7 +120,7 @@ def farthest(episode):
     return [np.abs(episode.observations[:, 0]).max(), len(episode.rewards)]
 
 
-def test_results_depend_neither_on_workers_nor_on_the_other_rows():
+def test_results_do_not_depend_on_workers_or_other_rows():
     task = memes.tasks.gymnasium("CartPole-v1", hidden=(4,), steps=20)
     x = rows(task)
     fitness, feature = task.evaluate(KEYS, x)
@@ -129,7 +132,7 @@ def test_results_depend_neither_on_workers_nor_on_the_other_rows():
     np.testing.assert_array_equal(alone[1][0], feature[3])
 
 
-def test_starts_follow_from_keys_unless_the_task_is_certain():
+def test_starts_depend_on_keys_only_if_the_task_is_uncertain():
     about = {"hidden": (4,), "steps": 20, "feature_low": (0, 0), "feature_high": (5, 20)}
     for uncertain in (True, False):
         task = memes.tasks.gymnasium("CartPole-v1", uncertain=uncertain, feature=farthest, **about)
@@ -139,10 +142,10 @@ def test_starts_follow_from_keys_unless_the_task_is_certain():
         assert (feature[:, 1] <= 20).all()
 
 
-def test_policy_gradients_learn_from_its_transitions():
+def test_policy_gradients_learn_from_transitions():
     task = memes.tasks.gymnasium("CartPole-v1", hidden=(4,), steps=20, observed=(0, 2))
     fitness, feature, _, seen = task.evaluate_transitions(KEYS, rows(task))
-    np.testing.assert_array_equal(seen.alive.sum(axis=1), fitness)  # a reward of 1 for each step
+    np.testing.assert_array_equal(seen.alive.sum(axis=1), fitness)  # the reward is 1 per step
     np.testing.assert_array_equal(seen.ended.sum(axis=1), fitness < 20)
     np.testing.assert_array_equal(seen.observation[:, 1:5], seen.next_observation[:, :4])
     means = [seen.next_observation[i][seen.alive[i]].mean(axis=0)[[0, 2]] for i in range(6)]
@@ -157,7 +160,7 @@ def test_policy_gradients_learn_from_its_transitions():
     assert 0 < int(run.state.emitter[1].replay.size) <= 100
 
 
-def test_what_does_not_fit_is_named():
+def test_wrong_options_are_refused():
     wrong = [
         ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
         ({"observed": (0, 4)}, "observed must be indices from 0 to 3, got 0, 4"),

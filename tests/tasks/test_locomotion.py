@@ -1,4 +1,4 @@
-"""`robot:FILE`: rewards, features and ends of any robot, compared with MuJoCo's kinematics."""
+"""`robot:FILE`: rewards, features and ends of any robot agree with MuJoCo's kinematics."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ N, STEPS = 5, 16
 
 
 def touching(model, data, foot):
-    """Does a geom, or a geom of a body, touch the floor?"""
+    """Return whether a geom, or a geom of a body, touches the floor."""
     names = {
         mujoco.mj_id2name(model, kind, i)
         for contact in data.contact
@@ -32,11 +32,11 @@ def touching(model, data, foot):
     return foot in names
 
 
-def test_rewards_features_and_ends_follow_from_the_positions_of_the_robot():
+def test_rewards_features_and_ends_agree_with_the_positions_of_the_robot():
     task = memes.tasks.locomotion(RUNNER, feet=FEET, steps=STEPS, backend="xla", **WEIGHTS)
     environment = task.control.environment
     engine, model = environment.engine, environment.engine.model
-    assert engine.substeps == 5  # of 0.01 s
+    assert engine.substeps == 5  # of 0.01 s each
     data, start = mujoco.MjData(model), mujoco.MjData(model)
     mujoco.mj_kinematics(model, start)
     advance = jax.jit(
@@ -64,12 +64,12 @@ def test_rewards_features_and_ends_follow_from_the_positions_of_the_robot():
             assert ended[i] == (data.xpos[1, 2] < 0.6 * start.xpos[1, 2])
             seen.append([touching(model, data, foot) for foot in FEET] == list(np.asarray(feet[i]) > 0))
             before[i] = data.xpos[1, 0]
-    assert np.mean(seen) > 0.97  # a distance within rounding of zero may fall on either side
+    assert np.mean(seen) > 0.97  # rounding may change the sign of a distance near zero
     assert task.feature_names == tuple(f"{foot} on the ground (share)" for foot in FEET)
     assert task.min_fitness == -STEPS * 2.7
 
 
-def test_the_position_is_where_the_first_body_can_move():
+def test_the_position_has_the_directions_in_which_the_first_body_moves():
     task = memes.tasks.locomotion(RUNNER, feature="position", reach=3.0, backend="xla", start_noise=0.0)
     assert (task.feature_names, task.feature_high) == (("final x (m)",), (3.0,))
     assert not task.uncertain

@@ -8,14 +8,14 @@ from memes.tasks.point_maze import BACK, HIGH, LOW, SIDES, START, STRIDE, move
 
 
 def crosses_a_wall(start, end):
-    """Whether a thousand small steps from start to end meet a wall, for a move along one axis."""
+    """Return whether a path of a thousand small steps along one axis crosses a wall."""
     path = start + np.linspace(0, 1, 1001)[:, None] * (end - start)
     signs = [(path[:, 0] > x, (path[:, 1] >= low) & (path[:, 1] <= high)) for x, low, high in BACK]
     signs += [(path[:, 1] > y, (path[:, 0] >= low) & (path[:, 0] <= high)) for y, low, high in SIDES]
     return any(beyond[0] != beyond[-1] and within.all() for beyond, within in signs)
 
 
-def test_moves_are_along_x_then_y_and_stop_at_walls():
+def test_moves_go_along_x_then_y_and_stop_at_walls():
     rng = np.random.default_rng(0)
     near = np.array([0.5, 0.0]) + rng.uniform(-0.3, 0.3, (3000, 2))
     action = rng.uniform(-1.5, 1.5, (3000, 2))
@@ -33,13 +33,13 @@ def test_moves_are_along_x_then_y_and_stop_at_walls():
     assert stopped > 50
 
 
-def test_the_room_keeps_the_point_inside():
+def test_the_point_stays_inside_the_bounds():
     corners = jnp.array([LOW, HIGH, (LOW[0], HIGH[1])])
     np.testing.assert_allclose(move(corners, jnp.array([[-1, -1], [1, 1], [-1, 1.0]])), corners)
 
 
 def test_the_map_shows_the_walls_that_stop_the_point():
-    """From both sides of the middle of each wall, straight at it."""
+    """The point moves against the middle of each wall from both sides."""
     place = point_maze().map
     assert len(place.walls) == len(BACK) + len(SIDES)
     for corners in np.array(place.walls):
@@ -52,7 +52,7 @@ def test_the_map_shows_the_walls_that_stop_the_point():
     assert place.start == START
 
 
-def test_fitness_is_the_progress_and_the_feature_the_last_place():
+def test_fitness_is_the_progress_and_the_feature_the_final_position():
     task = point_maze(steps=40)
     result = evaluate(task, jax.random.split(jax.random.key(0), 30), task.init(jax.random.key(1), 30))
     np.testing.assert_allclose(result.fitness, result.feature[:, 0] - START[0], atol=1e-5)
@@ -60,7 +60,7 @@ def test_fitness_is_the_progress_and_the_feature_the_last_place():
     assert np.ptp(result.feature, axis=0).min() > 0.2
 
 
-def test_going_straight_ahead_ends_in_the_cup_and_going_around_does_not():
+def test_moving_straight_ahead_ends_in_the_cup_and_moving_around_does_not():
     def end_of(actions):
         place = jnp.array([START])
         for action in actions:
@@ -73,7 +73,7 @@ def test_going_straight_ahead_ends_in_the_cup_and_going_around_does_not():
     assert around[0] == HIGH[0]
 
 
-def test_the_uncertain_version_starts_elsewhere_each_time():
+def test_the_uncertain_version_has_random_starts():
     for uncertain in (True, False):
         task = point_maze(steps=5, uncertain=uncertain)
         x = jnp.repeat(task.init(jax.random.key(0), 1), 8, axis=0)

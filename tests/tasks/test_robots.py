@@ -1,7 +1,7 @@
-"""The robots' rewards, features and ends, computed again slowly from the recorded states and actions.
+"""Rewards, features and ends of the robots agree with slow computations from recorded states.
 
-The dynamics are chaotic, so two simulators part ways within tens of steps; what is compared here is what
-is made of one and the same rollout.
+The dynamics are chaotic, so two simulators diverge within tens of steps. Hence these tests use
+the states of one rollout for both computations.
 """
 
 import os
@@ -24,14 +24,17 @@ N, STEPS = 24, 60
 
 
 @cache
-def task_from_run(name, **options):
+def short_task(name, **options):
     return TASKS[name](steps=STEPS, **options)
 
 
 @cache
 def episodes(name, start=None):
-    """A recorded rollout, with large actions so that some ants fall: arrays [T, N, ...]."""
-    task = task_from_run(name)
+    """Return a recorded rollout with arrays [T, N, ...].
+
+    The actions are so large that some ants fall.
+    """
+    task = short_task(name)
     environment, controller, _ = task.control
     engine = environment.engine
     reset = environment.reset
@@ -70,7 +73,7 @@ def moved(engine, state, start):
 
 
 def lengths(recorded):
-    """Steps until the torso's height leaves [0.2, 1.0], by a loop."""
+    """Return the number of steps until the torso's height leaves [0.2, 1.0]."""
     found = []
     for i in range(N):
         heights = recorded.after[:, i, 2]
@@ -80,7 +83,7 @@ def lengths(recorded):
 
 
 @pytest.mark.parametrize("name", ["ant", "ant-trap"])
-def test_ants_are_rewarded_for_velocity_survival_and_little_effort(name):
+def test_the_reward_of_ants_is_velocity_plus_survival_minus_effort(name):
     _, outcome, recorded = episodes(name)
     expected = lengths(recorded)
     assert (expected < STEPS).any()
@@ -95,7 +98,7 @@ def test_ants_are_rewarded_for_velocity_survival_and_little_effort(name):
 
 
 def touching(model, data, qpos):
-    """The names of the pairs of geoms that are in contact in MuJoCo."""
+    """Return the names of the pairs of geoms that are in contact in MuJoCo."""
     data.qpos[:] = qpos
     mujoco.mj_fwdPosition(model, data)
     return {
@@ -106,7 +109,7 @@ def touching(model, data, qpos):
 
 
 def contacts_of_mujoco(task, recorded, i, steps):
-    """The contacts in an episode's states by MuJoCo's collision detection, bool[T, pairs]."""
+    """Return the contacts of an episode by MuJoCo's collision detection, bool[T, pairs]."""
     engine = task.control.environment.engine
     data = mujoco.MjData(engine.model)
     pairs = [frozenset(name.split(" on ")) for name in engine.contact_names]
@@ -114,7 +117,7 @@ def contacts_of_mujoco(task, recorded, i, steps):
     return np.array([[pair in there for pair in pairs] for there in found])
 
 
-def test_the_ant_is_told_apart_by_the_time_each_foot_touches_the_ground():
+def test_the_features_of_the_ant_are_the_contact_shares_of_its_feet():
     task, outcome, recorded = episodes("ant")
     names = task.control.environment.engine.contact_names
     assert names == tuple(
@@ -124,12 +127,12 @@ def test_the_ant_is_told_apart_by_the_time_each_foot_touches_the_ground():
     for i in range(N):
         length = int(outcome.length[i])
         expected = contacts_of_mujoco(task, recorded, i, length).mean(axis=0)
-        # A distance within rounding of zero may fall on either side, in a step or so.
+        # Rounding may change the sign of a distance near zero in about one step.
         np.testing.assert_allclose(feature[i], expected, atol=1.01 / length)
     assert np.ptp(feature) > 0.3
 
 
-def test_the_trapped_ant_is_told_apart_by_where_it_ends():
+def test_the_features_of_the_trapped_ant_are_its_final_position():
     task, outcome, recorded = episodes("ant-trap")
     for i, length in enumerate(lengths(recorded)):
         np.testing.assert_allclose(outcome.last[i], recorded.after[length - 1, i, :2], rtol=1e-6)
@@ -140,7 +143,7 @@ def test_the_trapped_ant_is_told_apart_by_where_it_ends():
     assert task.control.environment.observation_size == 29
 
 
-def test_an_ant_that_leaves_the_map_counts_at_its_border():
+def test_positions_outside_the_map_are_clipped_to_its_border():
     task, outcome, _ = episodes("ant-trap")
     beyond = np.linspace([-40, -30], [60, 30], N, dtype=np.float32)
     _, feature = task.control.score(outcome._replace(last=beyond))
@@ -150,9 +153,9 @@ def test_an_ant_that_leaves_the_map_counts_at_its_border():
     assert not inside.all()
 
 
-# Close to each wall, so that thrashing ants run into it.
+# The starts are near each wall, so that ants with large actions touch it.
 @pytest.mark.parametrize("start", [(10.75, 0.0, 0.0), (9.0, 1.75, 0.0), (9.0, -1.75, 0.0)])
-def test_walls_stop_the_ant_where_mujoco_says_they_touch(start):
+def test_walls_stop_the_ant_and_contacts_agree_with_mujoco(start):
     task, outcome, recorded = episodes("ant-trap", start)
     names = task.control.environment.engine.contact_names
     walls = [i for i, name in enumerate(names) if "wall" in name]
@@ -166,13 +169,13 @@ def test_walls_stop_the_ant_where_mujoco_says_they_touch(start):
     assert mismatches <= 0.02 * checked
     alive = np.arange(STEPS)[:, None] < np.asarray(outcome.length)
     x, y = recorded.after[..., 0][alive], recorded.after[..., 1][alive]
-    # The torso, a ball of 0.25, may dent a wall by a little, never cross it.
+    # The torso, a ball of radius 0.25, penetrates a wall by at most 0.1 and does not pass through it.
     assert (x < 11.5 - 0.15).all()
     assert (np.abs(y) < 2.5 - 0.15).all()
 
 
-def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
-    task = task_from_run("hexapod")
+def test_the_fitness_of_the_hexapod_is_the_angle_to_the_tangent_of_its_circle():
+    task = short_task("hexapod")
     environment, controller, _ = task.control
     x = controller.init(jax.random.key(3), N)
     engine = environment.engine
@@ -185,18 +188,18 @@ def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
         rotation = np.zeros(9)
         mujoco.mju_quat2Mat(rotation, qpos[i, 3:7])
         forward = rotation.reshape(3, 3)[:2, 0]
-        # The circle through the origin with tangent x there has its centre on the y axis.
+        # The circle passes through the origin with tangent x, so its centre is on the y axis.
         end = qpos[i, :2]
         centre = np.array([0, end @ end / (2 * end[1])])
-        spoke = end - centre
-        tangent = np.array([-spoke[1], spoke[0]]) * np.sign(centre[1])
+        radius = end - centre
+        tangent = np.array([-radius[1], radius[0]]) * np.sign(centre[1])
         cosine = forward @ tangent / np.linalg.norm(forward) / np.linalg.norm(tangent)
         np.testing.assert_allclose(result.fitness[i], -np.arccos(np.clip(cosine, -1, 1)), atol=2e-3)
 
 
-def test_the_hexapod_moves_its_joints_as_its_genotype_says():
-    controller = task_from_run("hexapod").control.controller
-    x = 1.5 * controller.init(jax.random.key(0), 5)  # beyond the bounds too
+def test_the_genotype_of_the_hexapod_defines_the_motion_of_its_joints():
+    controller = short_task("hexapod").control.controller
+    x = 1.5 * controller.init(jax.random.key(0), 5)  # some entries exceed the bounds
     for t in (0, 7, 31):
         action = controller.act(controller.parameters(x), jnp.zeros((5, 1)), t)
         for i in range(5):
@@ -209,17 +212,17 @@ def test_the_hexapod_moves_its_joints_as_its_genotype_says():
                 np.testing.assert_allclose(action[i, 3 * leg : 3 * leg + 3], expected, atol=1e-5)
 
 
-def test_the_hexapods_servos_are_in_the_order_of_the_gait():
-    model = task_from_run("hexapod").control.environment.engine.model
+def test_the_servos_of_the_hexapod_have_the_order_of_the_controller():
+    model = short_task("hexapod").control.environment.engine.model
     names = [model.joint(int(model.actuator_trnid[u, 0])).name for u in range(model.nu)]
     assert [name.rpartition("_")[2] for name in names] == ["hip", "knee", "ankle"] * 6
 
 
 @pytest.mark.parametrize("name", ["ant", "ant-trap"])
-def test_only_the_joints_start_noisily_and_only_if_uncertain(name):
+def test_only_joints_of_uncertain_tasks_start_with_noise(name):
     keys = jax.random.split(jax.random.key(0), 200)
     for uncertain in (True, False):
-        task = task_from_run(name, uncertain=uncertain)
+        task = short_task(name, uncertain=uncertain)
         environment = task.control.environment
         engine, state = environment.engine, environment.reset(keys)
         qpos = np.asarray(engine.qpos(state)) - engine.model.key_qpos[0]
@@ -246,7 +249,7 @@ PLANAR = """<joint type="slide" axis="{first}"/><joint type="slide" axis="{secon
   <joint name="pitch" axis="0 1 0"/>"""
 
 
-# The root of a robot, its actuator, and which of qpos a policy does not see and noise does not move.
+# Root of the robot, its actuator, entries of qpos that policies do not observe, entries without noise.
 @pytest.mark.parametrize(
     ("root", "motor", "hidden", "base"),
     [
@@ -259,7 +262,7 @@ PLANAR = """<joint type="slide" axis="{first}"/><joint type="slide" axis="{secon
     ],
     ids=["free", "planar", "planar, other axes", "arm", "cart", "ball"],
 )
-def test_the_base_is_what_no_actuator_moves(root, motor, hidden, base):
+def test_the_base_consists_of_the_first_joints_without_actuators(root, motor, hidden, base):
     engine = physics.compile(TORSO.format(root=root, motor=motor), backend="xla")
     environment = robot(engine, steps=1, reward=None, measure=None, joint_noise=0.1)
     nq, nv = engine.model.nq, engine.model.nv
@@ -287,12 +290,12 @@ def test_actions_are_scaled_to_the_range_of_each_control():
 
 
 @pytest.mark.parametrize("name", ["ant", "ant-trap", "hexapod"])
-def test_actions_of_the_tasks_of_the_library_are_controls(name):
-    environment = task_from_run(name).control.environment
+def test_actions_of_built_in_robots_are_controls(name):
+    environment = short_task(name).control.environment
     assert environment.step == environment.engine.step
 
 
-def test_a_robot_starts_as_its_keyframe_says():
+def test_a_robot_starts_in_its_keyframe():
     key = '<keyframe><key qpos="1 2 3 0.5" qvel="4 5 6 7"/></keyframe></mujoco>'
     root = PLANAR.format(first="1 0 0", second="0 0 1")
     engine = physics.compile(TORSO.format(root=root, motor="").replace("</mujoco>", key), backend="xla")
@@ -303,32 +306,32 @@ def test_a_robot_starts_as_its_keyframe_says():
     np.testing.assert_allclose(engine.qvel(state), [[4, 5, 6, 7]] * 2)
 
 
-def test_episodes_at_once_are_for_the_cores_that_the_process_may_use(monkeypatch):
+def test_the_number_of_concurrent_episodes_depends_on_the_available_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4, 5}, raising=False)
     assert episodes_at_once() == 3 * 64
-    monkeypatch.delattr(os, "sched_getaffinity")  # as on other systems
+    monkeypatch.delattr(os, "sched_getaffinity")  # some systems do not have it
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert episodes_at_once() == 2 * 64
 
 
 def test_noise_is_not_negative():
-    engine = task_from_run("hexapod").control.environment.engine
+    engine = short_task("hexapod").control.environment.engine
     with pytest.raises(UsageError, match="joint_noise"):
         robot(engine, steps=1, reward=None, measure=None, joint_noise=-0.1)
 
 
 @cache
 def compiled(name, **options):
-    task = task_from_run(name, **options)
+    task = short_task(name, **options)
     return task, jax.jit(lambda keys, x: evaluate(task, keys, x))
 
 
 @pytest.mark.parametrize("name", ["ant", "hexapod"])
-def test_neither_order_nor_size_of_the_batch_changes_a_row(name):
+def test_rows_do_not_depend_on_the_order_or_size_of_the_batch(name):
     task, run = compiled(name)
     x = task.init(jax.random.key(0), N)
 
-    def keys():  # made again for each use, because a key may be used only once
+    def keys():  # creates new keys for each use, because a key may be used only once
         return jax.random.split(jax.random.key(1), N)
 
     whole = run(keys(), x)
@@ -342,7 +345,7 @@ def test_neither_order_nor_size_of_the_batch_changes_a_row(name):
     np.testing.assert_array_equal(again.fitness, whole.fitness)
 
 
-def test_equal_genotypes_are_equal_in_the_deterministic_version_only():
+def test_equal_genotypes_have_equal_fitness_only_in_the_deterministic_version():
     for uncertain in (False, True):
         task, run = compiled("ant", uncertain=uncertain)
         x = jnp.repeat(task.init(jax.random.key(0), 2), 6, axis=0)
@@ -351,8 +354,8 @@ def test_equal_genotypes_are_equal_in_the_deterministic_version_only():
         assert distinct == ([6, 6] if uncertain else [1, 1])
 
 
-def test_what_the_tasks_say_of_themselves():
-    ant, trap, hexapod = (task_from_run(name) for name in ("ant", "ant-trap", "hexapod"))
+def test_dimensions_and_declarations_of_the_tasks():
+    ant, trap, hexapod = (short_task(name) for name in ("ant", "ant-trap", "hexapod"))
     assert (ant.dim, trap.dim, hexapod.dim) == (6472, 6600, 24)
     assert (ant.feature_dim, trap.feature_dim, hexapod.feature_dim) == (4, 2, 2)
     assert ant.resolution == (6, 6, 6, 6)

@@ -1,4 +1,4 @@
-"""Environments of the protocol that Brax and MuJoCo Playground share, as control tasks."""
+"""Environments with the common protocol of Brax and MuJoCo Playground, as control tasks."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ def keys():
 
 
 class State(NamedTuple):
-    """As theirs."""
+    """A state with the fields of Brax and Playground."""
 
     data: Any
     obs: Any
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 class Walk:
-    """A point that moves by its action until it is a unit away from the middle."""
+    """A point that moves by its action until it is at a distance of one from the origin."""
 
     observation_size, action_size = 2, 2
 
@@ -96,17 +96,17 @@ def test_an_action_is_repeated_until_the_end():
         lengths.append(step + 1)
         np.testing.assert_allclose(found.fitness[i], total, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.feature[i], state.data, rtol=1e-4, atol=1e-5)
-    assert any(length % 3 for length in lengths)  # some end within a repetition
+    assert any(length % 3 for length in lengths)  # some episodes end within a repetition
 
 
-def test_all_episodes_of_a_certain_task_start_at_one_place():
+def test_all_episodes_of_a_deterministic_task_have_the_same_start():
     walk = task(Walk(), uncertain=False)
     starts = walk.control.environment.reset(keys())
     assert (starts.data == starts.data[0]).all()
     assert not walk.uncertain
 
 
-def test_policy_gradients_can_learn_from_its_transitions():
+def test_policy_gradients_can_learn_from_transitions():
     walk = task(Walk())
     x = walk.init(jax.random.key(2), 5) * 3
     found = walk.evaluate_transitions(keys(), x)
@@ -118,7 +118,7 @@ def test_policy_gradients_can_learn_from_its_transitions():
     assert memes.presets.pga_me(walk, batch=4).emitter.transitions
 
 
-def test_what_does_not_fit_is_named(monkeypatch):
+def test_wrong_environments_and_options_are_refused(monkeypatch):
     with pytest.raises(UsageError, match=r"must return 2 numbers, .* got shape \(1,\)"):
         task(Walk(), measure=lambda state: state.data[:1])
     with pytest.raises(UsageError, match="observation_size of task 'walk' is 5, and its observation"):
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_named(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.filterwarnings("ignore")  # warnings of Brax
 def test_an_environment_of_brax(tmp_path):
     pytest.importorskip("brax.envs")
     with pytest.raises(UsageError, match="environment of Brax 'reacer': did you mean 'reacher'"):
@@ -162,14 +162,14 @@ def test_an_environment_of_brax(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.filterwarnings("ignore")  # warnings of Playground
 def test_an_environment_of_playground():
     pytest.importorskip("mujoco_playground")
     with pytest.raises(UsageError, match="environment of Playground 'CartpolBalance': did you mean"):
         memes.tasks.playground("CartpolBalance")
     with pytest.raises(UsageError, match="unknown pipeline 'mjx': did you mean 'jax'"):
         memes.tasks.playground("CartpoleBalance", pipeline="mjx")
-    with jax.debug_key_reuse(False):  # it uses keys twice
+    with jax.debug_key_reuse(False):  # Playground uses keys twice
         pole = memes.tasks.playground("CartpoleBalance", pipeline="jax", steps=3, hidden=(4,))
         found = jax.jit(pole.evaluate_transitions)(keys(), pole.init(jax.random.key(0), 5))
     seen = found.transitions

@@ -5,7 +5,7 @@ from memes.commands.main import main
 
 @pytest.fixture(scope="session")
 def quick():
-    """Options of a run of the ant that takes no time."""
+    """Options of a very short run of the ant."""
     flags = "--scale laptop --steps 20 --lanes 2 --samples 4 --generations 2 --reevaluate-every 0"
     return flags.split()
 

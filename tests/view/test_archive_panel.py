@@ -1,4 +1,4 @@
-"""What the cells of the page show, in which colours, and what is written around them."""
+"""The archive panel: the values and colours of cells, and the text around them."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def changes():
 @pytest.mark.parametrize(
     ("by", "values"), [("fitness", [1, 2, 3]), ("generation", [1, 6, 10]), ("lane", [3, 0, 7])]
 )
-def test_cells_show_what_they_are_coloured_by(by, values):
+def test_cells_have_the_values_of_the_chosen_quantity(by, values):
     found = colours.of_cells(by, 6, changes(), 10, None)
     np.testing.assert_array_equal(found.value[[0, 1, 4]], values)
     np.testing.assert_array_equal(found.age[[0, 1, 4]], [9, 4, 0])
@@ -37,7 +37,7 @@ def test_cells_show_what_they_are_coloured_by(by, values):
     assert (found.fitness[[2, 3, 5]] == -np.inf).all()
 
 
-def test_corrected_fitness_and_variance_are_those_of_the_correction():
+def test_corrected_fitness_and_variance_come_from_the_correction():
     cells = grid(3, 2)
     archive = replace(memes.archive.empty(cells, 1), fitness=jnp.array([-jnp.inf] * 5 + [2.5]))
     correction = Correction(archive, np.array([1, 4]), np.array([0.1, 0.2]), np.zeros((2, 2)), 8)
@@ -53,7 +53,7 @@ def test_corrected_fitness_and_variance_are_those_of_the_correction():
 @pytest.mark.parametrize(
     ("by", "colour_map"), [("fitness", "viridis"), ("generation", "cividis"), ("lane", "turbo")]
 )
-def test_a_picture_has_the_colours_of_its_cells_and_lines_around_the_chosen(by, colour_map):
+def test_a_picture_has_the_colours_of_its_cells_and_outlines_of_chosen_cells(by, colour_map):
     at, cells = layout(grid(3, 2)), colours.of_cells(by, 6, changes(), 10, None)
     image = colours.picture(at, cells, by)
     low, high, *_ = colours.scale(at, cells, by)
@@ -69,13 +69,17 @@ def test_a_picture_has_the_colours_of_its_cells_and_lines_around_the_chosen(by, 
 
 def test_recent_changes_are_lighter_and_fade():
     at, cells = layout(grid(3, 2)), colours.of_cells("fitness", 6, changes(), 10, None)
-    plain, shining = (colours.picture(at, cells, "fitness", lately=t).astype(int) for t in (0.0, 2.0))
-    lighter = [(shining - plain)[at.tile == cell].sum() / (at.tile == cell).sum() for cell in range(6)]
+    plain, highlighted = (
+        colours.picture(at, cells, "fitness", lately=t).astype(int) for t in (0.0, 2.0)
+    )
+    lighter = [
+        (highlighted - plain)[at.tile == cell].sum() / (at.tile == cell).sum() for cell in range(6)
+    ]
     assert lighter[4] > 3 * lighter[1] > 3 * lighter[0] > 0
     assert lighter[2] == lighter[3] == lighter[5] == 0
 
 
-def test_the_scale_is_that_of_what_the_tiles_show():
+def test_the_colour_scale_covers_the_values_that_tiles_show():
     at, value = layout(grid(2, 2, 2), (0, 1)), np.array([0.0, 5, 1, 6, 2, 7, 3, 8])
     shown = colours.Shown(value, value, np.zeros(8))
     assert colours.scale(at, shown, "fitness")[:2] == (5.0, 8.0)
@@ -91,7 +95,7 @@ def framed(cells, names, features=(), by="fitness"):
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 3, 4), (2, 3, 4, 2)])
-def test_the_frame_leaves_room_for_the_cells_and_writes_around_them(shape):
+def test_the_frame_has_text_only_around_the_area_of_the_cells(shape):
     frame, picture = framed(grid(*shape), [f"feature {i} (m)" for i in range(len(shape))])
     left, bottom, width, height = archive_panel.area(frame.at.aspect)
     assert height / width == pytest.approx(frame.at.aspect)

@@ -1,4 +1,4 @@
-"""The video of a run: what it shows when."""
+"""The video of a run, and the times at which it shows changes and elites."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
 
 
 def found(shape, n=12, cells=None):
-    """An archive that got one elite per generation, and its changes."""
+    """Return an archive that got one elite per generation, and its changes."""
     k = len(shape)
     archive = empty(cells or memes.cells.grid(box(k), shape), k)
     x, rows = jax.random.uniform(jax.random.key(0), (n, k)), []
@@ -50,14 +50,14 @@ def test_archives_of_any_dimension_fill(shape):
     assert (shown[0] != shown[-1]).any()
 
 
-def test_the_last_picture_is_the_archive_of_the_run():
+def test_the_last_picture_shows_the_final_archive():
     archive, changes = found((4, 3))
     standing = archive_video.log.last_per_cell(changes, 12)
     fitness = np.full(12, -np.inf)
     fitness[standing.cell] = standing.fitness
     np.testing.assert_allclose(fitness, archive.fitness, rtol=1e-6)
     last, before = video(archive, changes, n=30)[-1:-3:-1]
-    assert np.abs(last.astype(int) - before).max() <= 2  # what glowed has faded
+    assert np.abs(last.astype(int) - before).max() <= 2  # highlights have faded
 
 
 def test_long_names_of_features_do_not_cover_the_image():
@@ -73,7 +73,7 @@ def test_long_names_of_features_do_not_cover_the_image():
     written = [
         label for each in axes for label in (each.xaxis.label, each.yaxis.label) if label.get_text()
     ]
-    assert len(written) == 3  # of the cells, and of the colours
+    assert len(written) == 3  # the labels of the axes and of the colour bar
     for label in written:
         place = label.get_window_extent()
         assert all(map(figure.bbox.containsx, (place.x0, place.x1))), label.get_text()
@@ -81,14 +81,14 @@ def test_long_names_of_features_do_not_cover_the_image():
 
 
 @pytest.mark.parametrize(("generations", "pictures"), [(1, 2), (12, 40), (2000, 240), (0, 5)])
-def test_moments_go_from_the_start_to_the_end(generations, pictures):
+def test_moments_increase_from_the_start_to_the_end(generations, pictures):
     moments = archive_video.moments(generations, pictures)
     assert moments.shape == (pictures,)
     assert (np.diff(moments) >= 0).all()
     assert (moments[-1], moments.min() >= min(1, generations)) == (generations, True)
 
 
-def test_an_elite_is_seen_once_it_is_found_and_its_episode_begins_again():
+def test_an_elite_is_shown_from_its_generation_on_and_its_episode_repeats():
     archive, changes = found((4, 3))
     newest = int(jnp.argmax(archive.generation))
     colours = [np.full((8, 8, 3), shade, np.uint8) for shade in ([255, 0, 0], [0, 0, 255])]
@@ -104,7 +104,7 @@ def test_an_elite_is_seen_once_it_is_found_and_its_episode_begins_again():
         assert (share(picture, (0, 2)[i % 2]) > 0.05) == there
 
 
-def test_elites_are_fit_and_far_apart():
+def test_spread_elites_are_fit_and_distinct():
     archive, _ = found((4, 3), n=30)
     chosen = archive_video.spread_elites(archive, 3)
     fitness = np.where(archive.occupied, archive.fitness, np.nan)
@@ -139,7 +139,7 @@ def arm_run(tmp_path_factory):
 SHORT = ["--seconds", "0.5", "--rate", "10", "--size", "240", "160"]
 
 
-def test_the_command_makes_a_video(arm_run, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_video(arm_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["video", str(arm_run), "--out", "video.webp", *SHORT]) == 0
     assert capsys.readouterr().out == "video.webp\n"
@@ -173,7 +173,7 @@ def dark(picture):
     [memes.tasks.arm(joints=4), memes.tasks.point_maze(steps=9, hidden=(3,))],
     ids=["arm", "maze"],
 )
-def test_tasks_without_a_robot_are_drawn_as_on_the_page(task):
+def test_drawings_of_tasks_without_a_robot_are_rendered(task):
     x = 0.3 * np.ones(task.dim, np.float32)
     drawing = drawer(task)(x, 0)
     rate = 20.0 if drawing.path is None else 1 / drawing.seconds
@@ -227,7 +227,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("sentence", WRONG)
-def test_a_wrong_use_is_one_sentence(sentence, arm_run, tmp_path, monkeypatch, capsys):
+def test_a_wrong_use_gives_a_one_line_error(sentence, arm_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["video", str(arm_run), *WRONG[sentence]]) == 2
     said = capsys.readouterr().err
@@ -236,7 +236,7 @@ def test_a_wrong_use_is_one_sentence(sentence, arm_run, tmp_path, monkeypatch, c
     assert not list(Path().iterdir())
 
 
-def test_a_run_without_its_changes_is_one_sentence(arm_run, tmp_path, monkeypatch, capsys):
+def test_a_run_without_a_change_log_gives_an_error_message(arm_run, tmp_path, monkeypatch, capsys):
     import shutil
 
     monkeypatch.chdir(tmp_path)

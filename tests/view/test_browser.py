@@ -1,4 +1,4 @@
-"""The page in a real browser: Debian's Chromium, which draws without a graphics card."""
+"""The page in a real browser: Debian's Chromium, which renders in software."""
 
 import io
 import json
@@ -53,18 +53,18 @@ def arm_run(tmp_path_factory):
     return memes.run(variation, generations=20, seed=1, out=folder, progress=False).folder
 
 
-def known(run):
-    """The arm of these tests: runs made in Python do not record its number of joints."""
+def rebuild_arm(run):
+    """Return the task of these tests, because runs made in Python do not record the number of joints."""
     assert run.config.task == "arm"
     return task
 
 
 @dataclass
 class Tab:
-    """A tab of the browser with the page, and what its requests ask for."""
+    """A tab of the browser with the page, and the addresses that it requests."""
 
     page: object
-    asked: list
+    requests: list
 
     def says(self, text, seconds=60.0):
         self.page.get_by_text(text).first.wait_for(timeout=1000 * seconds)
@@ -78,12 +78,12 @@ class Tab:
         return np.asarray(Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")).astype(int)
 
     def scene(self):
-        """Where the scene is: left, top, width and height, in pixels."""
+        """Return the left, top, width and height of the scene in pixels."""
         box = self.page.locator("canvas").first.bounding_box()
         return box["x"], box["y"], box["width"], box["height"]
 
     def place(self, point):
-        """The pixel of a point of the scene, seen from where the camera is at first."""
+        """Return the pixel of a point of the scene for the initial camera."""
         camera = type("Camera", (), {})()
         left, top, width, height = self.scene()
         pages.aim(camera, 1, width / height)
@@ -97,7 +97,7 @@ class Tab:
         return left + width / 2 + scale * x / z, top + height / 2 - scale * y / z
 
     def cell(self, found, tile, aspect=1.0):
-        """The pixel in the middle of a tile of the archive."""
+        """Return the pixel in the middle of a tile of the archive."""
         left, bottom, width, height = archive_panel.area(aspect)
         x, y = found.centre[tile]
         parts = np.array([left + x * width - 0.5, bottom + y * height - 0.5])
@@ -109,7 +109,7 @@ class Tab:
         return self.pixels()[y, x]
 
     def saved(self, button, folder):
-        """Press a button that saves a file, and return that."""
+        """Press a button that saves a file, and return the downloaded file."""
         links = self.page.get_by_role("link")
         before = links.count()
         self.page.get_by_text(button).click()
@@ -121,7 +121,7 @@ class Tab:
         return file
 
     def choose(self, label, option):
-        """Take an option of a menu."""
+        """Choose an option of a menu."""
         self.page.get_by_label(label, exact=True).first.click()
         self.page.get_by_role("option", name=option, exact=True).click()
 
@@ -134,11 +134,12 @@ def open_page(chromium):
         context = chromium.new_context(viewport=SIZE, accept_downloads=True)
         contexts.append(context)
         tab = Tab(context.new_page(), [])
-        tab.page.on("request", lambda request: tab.asked.append(request.url))
-        tab.page.on("websocket", lambda socket: tab.asked.append(socket.url))
+        tab.page.on("request", lambda request: tab.requests.append(request.url))
+        tab.page.on("websocket", lambda socket: tab.requests.append(socket.url))
         tab.page.goto(url)
         tab.says("QD-score")
-        tab.page.locator(".mantine-Notification-closeButton").click()  # that there is no graphics card
+        # Close the warning about the missing graphics card.
+        tab.page.locator(".mantine-Notification-closeButton").click()
         return tab
 
     yield opened
@@ -150,8 +151,8 @@ def near(colour, wanted, atol=12):
     return np.abs(np.subtract(colour, wanted)).max() <= atol
 
 
-def standing(folder, by="fitness"):
-    """The layout of a run's cells, what they show in the end, and the colours of their tiles."""
+def final_colours(folder, by="fitness"):
+    """Return the layout of a run's cells, their final values, and the colours of their tiles."""
     now = Follower(folder).poll(strict=True)
     last = memes.store.changes.last_per_cell(now.changes, now.generations)
     shown = colours.of_cells(by, now.cells.count, last, now.generations, now.correction)
@@ -162,10 +163,10 @@ def standing(folder, by="fitness"):
     return found, shown, image[rows, columns]
 
 
-def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page):
-    found, shown, tiles = standing(arm_run)
+def test_the_page_colours_cells_and_replays_the_clicked_elite(arm_run, open_page):
+    found, shown, tiles = final_colours(arm_run)
     occupied = np.isfinite(shown.fitness)
-    with served(arm_run, rebuild=known) as url:
+    with served(arm_run, rebuild=rebuild_arm) as url:
         tab = open_page(url)
         tab.says("on arm, seed 1: generation 20 of 20, finished")
         assert tab.page.title() == "memes"
@@ -177,7 +178,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
             x, y = map(round, tab.cell(found, each))
             assert near(picture[y, x], tiles[each]), each
 
-        _, _, by_lane = standing(arm_run, "generation")
+        _, _, by_lane = final_colours(arm_run, "generation")
         tab.choose("colour by", "generation")
         eventually(lambda: near(tab.colour(tab.cell(found, tile)), by_lane[tile]))
 
@@ -185,7 +186,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
         tab.says(f"{tile} ({tile // 6} {tile % 6})")
         tab.says(f"memes replay {arm_run} --cell {tile}")
         stored = f"{shown.fitness[tile]:.4g}"
-        assert tab.text().count(stored) >= 2  # stored, and now
+        assert tab.text().count(stored) >= 2  # the stored value and that of the replay
         before = tab.pixels()
 
         tab.page.keyboard.press("ArrowLeft")
@@ -211,18 +212,18 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
             tab.page.get_by_role("link").first.click()
         assert np.load(download.value.path()).shape == (4,)
 
-        # Nobody but this machine was asked for anything.
+        # The page requests data only from this machine.
         assert {
-            urlsplit(each).netloc for each in tab.asked if not each.startswith(("data:", "blob:"))
+            urlsplit(each).netloc for each in tab.requests if not each.startswith(("data:", "blob:"))
         } == {urlsplit(url).netloc}
 
 
-def test_the_robot_moves(ant_run, open_page):
+def test_the_robot_moves_until_it_is_paused(ant_run, open_page):
     with served(ant_run) as url:
         tab = open_page(url)
         features = tab.page.get_by_label("features", exact=True).first
         eventually(lambda: features.input_value() == archive_panel.ALL)
-        tab.page.keyboard.press("ArrowUp")  # the fittest
+        tab.page.keyboard.press("ArrowUp")  # selects the fittest elite
         tab.says("memes replay", seconds=90)
         left, top, width, height = map(int, tab.scene())
         stage = (slice(top, top + height), slice(left + int(0.62 * width), left + width))
@@ -238,8 +239,8 @@ def test_the_robot_moves(ant_run, open_page):
 
 
 @dataclass(frozen=True)
-class Shows:
-    """Looks at the page while the run goes on, and lets it go on when the page shows where it stands."""
+class WaitForPage:
+    """An observer that waits until the page shows the current generation."""
 
     tabs: list
     open: object
@@ -253,10 +254,10 @@ class Shows:
         return Callbacks(due=lambda generation: generation % 3 == 0, on_update=on_update)
 
 
-def test_a_run_is_followed_from_before_it_begins_until_its_folder_is_gone(tmp_path, open_page):
+def test_a_run_is_followed_before_its_start_and_after_its_removal(tmp_path, open_page):
     folder = tmp_path / "run"
-    with served(folder, rebuild=known) as url:
-        watching = Shows([], lambda: open_page(url))
+    with served(folder, rebuild=rebuild_arm) as url:
+        watching = WaitForPage([], lambda: open_page(url))
         options = {"generations": 9, "out": folder, "progress": False, "observers": [watching]}
         memes.run(variation, seed=2, **options)
         (tab,) = watching.tabs
@@ -273,8 +274,8 @@ def test_a_run_is_followed_from_before_it_begins_until_its_folder_is_gone(tmp_pa
         again.says("seed 4: generation 9 of 9, finished")
 
 
-def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
-    with served(arm_run, ant_run, rebuild=known) as url:
+def test_curves_and_lanes_of_several_runs_are_shown(arm_run, ant_run, open_page):
+    with served(arm_run, ant_run, rebuild=rebuild_arm) as url:
         tab = open_page(url)
         tab.page.get_by_role("tab", name="curves").click()
         eventually(lambda: tab.page.locator(".uplot").count() == 3)
@@ -289,7 +290,7 @@ def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
 
 
 @pytest.mark.long
-def test_buttons_save_what_is_on_the_stage_and_the_command_replays_it(
+def test_buttons_save_the_selected_elite_and_the_command_replays_it(
     ant_run, open_page, tmp_path, capsys
 ):
     from PIL import Image
@@ -302,7 +303,7 @@ def test_buttons_save_what_is_on_the_stage_and_the_command_replays_it(
     cell = int(np.argmax(archive.fitness))
     with served(ant_run) as url:
         tab = open_page(url)
-        assert not tab.page.get_by_text("save video").is_visible()  # of nothing
+        assert not tab.page.get_by_text("save video").is_visible()  # nothing is selected yet
         tab.page.keyboard.press("ArrowUp")
         tab.says(f"memes replay {ant_run} --cell {cell}", seconds=90)
         assert not tab.page.get_by_text("stop comparing").is_visible()
@@ -320,11 +321,13 @@ def test_buttons_save_what_is_on_the_stage_and_the_command_replays_it(
     words = ["replay", str(ant_run), "--cell", str(cell), "--sheet", str(tmp_path / "sheet.png")]
     assert main(words) == 0
     fitness = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("fitness"))
-    assert set(fitness.split()[1:]) <= set(said.split())  # the same episode, by the same simulator
+    assert set(fitness.split()[1:]) <= set(said.split())  # the simulator replays the same episode
 
 
 @pytest.mark.long
-def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_page, tmp_path):
+def test_with_corrected_colours_clicks_replay_elites_of_the_corrected_archive(
+    arm_run, open_page, tmp_path
+):
     folder = shutil.copytree(arm_run, tmp_path / "run")
     archive = memes.load_archive(folder)
     stored = int(np.argmax(archive.fitness))
@@ -335,9 +338,9 @@ def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_pag
     kept = replace(kept, **moved, fitness=kept.fitness.at[holds].set(0.125))
     alone = np.array([stored], np.int32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32)
     save_correction(folder, Correction(kept, *alone, 8))
-    found, _, tiles = standing(folder, colours.CORRECTED)
-    assert not near(tiles[holds], tiles[stored])  # which is empty now
-    with served(folder, rebuild=known) as url:
+    found, _, tiles = final_colours(folder, colours.CORRECTED)
+    assert not near(tiles[holds], tiles[stored])  # the stored cell is empty now
+    with served(folder, rebuild=rebuild_arm) as url:
         tab = open_page(url)
         tab.choose("colour by", colours.CORRECTED)
         eventually(
@@ -350,13 +353,13 @@ def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_pag
         tab.says(f"memes replay {folder} --cell {stored}")
         tab.says(f"after re-evaluation in cell {holds}")
         tab.says("0.125")
-        eventually(lambda: (tab.pixels()[around] - before)[..., 0].max() > 50)  # a line around it
+        eventually(lambda: (tab.pixels()[around] - before)[..., 0].max() > 50)  # the outline
 
 
-TAKEN = "<img src=x onerror=document.title='taken'>"
+SCRIPT = "<img src=x onerror=document.title='taken'>"
 NAMES = (
-    TAKEN,
-    f"`{TAKEN}`",
+    SCRIPT,
+    f"`{SCRIPT}`",
     "{document.title='taken'}",
     "$x^$",
     "a" * 400,
@@ -366,10 +369,10 @@ NAMES = (
 
 
 @pytest.mark.long
-def test_names_in_a_folder_command_nothing(arm_run, open_page, tmp_path):
-    folder = shutil.copytree(arm_run, tmp_path / TAKEN)
+def test_names_in_a_folder_are_not_executed(arm_run, open_page, tmp_path):
+    folder = shutil.copytree(arm_run, tmp_path / SCRIPT)
     config = json.loads((folder / "config.json").read_text())
-    with served(folder, f"nothing `{TAKEN}`", rebuild=lambda run: task) as url:
+    with served(folder, f"nothing `{SCRIPT}`", rebuild=lambda run: task) as url:
         tab = open_page(url)
         for i, name in enumerate(NAMES):
             about = {"algorithm": name, "feature_names": [name, f"{name} "], "started": str(i)}
@@ -382,5 +385,7 @@ def test_names_in_a_folder_command_nothing(arm_run, open_page, tmp_path):
         tab.page.get_by_role("option").nth(1).click()
         tab.says("waiting for a run")
         assert tab.page.title() != "taken"
-        asked = {urlsplit(each).netloc for each in tab.asked if not each.startswith(("data:", "blob:"))}
-        assert asked == {urlsplit(url).netloc}
+        requested = {
+            urlsplit(each).netloc for each in tab.requests if not each.startswith(("data:", "blob:"))
+        }
+        assert requested == {urlsplit(url).netloc}

@@ -1,4 +1,4 @@
-"""Run folders that are followed, and the words and lines that a page makes of them."""
+"""Run folders that are followed, and the texts and curves of the page."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ algorithm = memes.presets.memes(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "<b>`$"  # names come from anybody
+    folder = tmp_path_factory.mktemp("runs") / "<b>`$"  # a name with characters that need escaping
     return memes.run(
         algorithm, generations=8, out=folder, progress=False, observers=[Checkpoints(every=8)]
     )
@@ -47,7 +47,7 @@ def copied(run, tmp_path, *left_out):
     return folder
 
 
-def test_a_run_that_is_over_is_read_whole(run):
+def test_a_finished_run_is_read_completely(run):
     now = Follower(run.folder).poll(strict=True)
     np.testing.assert_allclose(now.metrics["qd_score"], run.metrics["qd_score"], rtol=1e-8)
     assert now.generations == 8
@@ -57,11 +57,11 @@ def test_a_run_that_is_over_is_read_whole(run):
     np.testing.assert_array_equal(now.changes.cell, store.load_changes(run.folder).cell)
 
 
-def test_of_a_run_that_goes_on_lanes_and_genotypes_are_those_of_the_last_checkpoint(run, tmp_path):
+def test_lanes_and_genotypes_of_a_live_run_come_from_the_last_checkpoint(run, tmp_path):
     folder = copied(run, tmp_path, "lanes.npz")
     config = json.loads((folder / "config.json").read_text())
     del config["finished"]
-    (folder / "config.json").write_text(json.dumps(config))  # as that of a run that is resumed
+    (folder / "config.json").write_text(json.dumps(config))  # as for a run that is resumed
     (folder / "archive.npz").write_bytes(b"older")
     follower = Follower(folder)
     now = follower.poll(strict=True)
@@ -75,7 +75,7 @@ def test_of_a_run_that_goes_on_lanes_and_genotypes_are_those_of_the_last_checkpo
         genotype(follower.elites(), empty)
 
 
-def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_path):
+def test_the_cells_of_a_tessellation_are_read_from_the_first_checkpoint(tmp_path):
     cells = memes.cells.cvt(jax.random.key(0), task, 6, points=50, iterations=1)
     small = memes.presets.me(task, cells, batch=4)
     run = memes.run(small, generations=2, out=tmp_path / "a", progress=False)
@@ -87,7 +87,7 @@ def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_pa
     assert Follower(folder).poll(strict=True).cells is None
 
 
-def test_an_older_run_shows_what_its_archive_tells():
+def test_an_older_run_without_changes_shows_its_archive():
     now = Follower(OLD).poll(strict=True)
     archive = memes.load_archive(OLD)
     last = store.last_per_cell(now.changes, 10**6)
@@ -95,7 +95,7 @@ def test_an_older_run_shows_what_its_archive_tells():
     assert now.correction is not None
 
 
-def test_nothing_is_read_twice_and_nothing_that_is_new_is_missed(run, tmp_path):
+def test_only_new_data_are_read(run, tmp_path):
     folder = copied(run, tmp_path)
     follower = Follower(folder)
     first = follower.poll(strict=True)
@@ -106,14 +106,14 @@ def test_nothing_is_read_twice_and_nothing_that_is_new_is_missed(run, tmp_path):
     assert len(follower.poll().changes.cell) == len(first.changes.cell) + 1
 
 
-def test_a_folder_that_is_spoilt_or_gone_leaves_what_was_seen_and_a_sentence(run, tmp_path):
+def test_a_damaged_or_removed_folder_keeps_the_last_data_and_gives_a_message(run, tmp_path):
     folder = copied(run, tmp_path)
     follower = Follower(folder)
     first = follower.poll(strict=True)
     (folder / "metrics.csv").write_text("generation\n1\n")
-    spoilt = follower.poll()
-    assert "metrics.csv' is damaged" in spoilt.trouble
-    assert spoilt.metrics is first.metrics
+    damaged = follower.poll()
+    assert "metrics.csv' is damaged" in damaged.trouble
+    assert damaged.metrics is first.metrics
     with pytest.raises(UsageError, match="is damaged"):
         follower.poll(strict=True)
     shutil.rmtree(folder)
@@ -123,7 +123,7 @@ def test_a_folder_that_is_spoilt_or_gone_leaves_what_was_seen_and_a_sentence(run
     assert follower.latest.generations == 8
 
 
-def test_another_run_in_the_same_place_is_another_run(run, tmp_path):
+def test_a_new_run_in_the_same_folder_replaces_the_old_one(run, tmp_path):
     folder = copied(run, tmp_path)
     follower = Follower(folder)
     follower.poll(strict=True)
@@ -140,7 +140,7 @@ def test_another_run_in_the_same_place_is_another_run(run, tmp_path):
     [{"cells": [0, 3]}, {"cells": [10**6] * 2}, {"feature_low": [2.0, 2.0]}, {"feature_low": [0.0]}],
     ids=str,
 )
-def test_a_grid_that_cannot_be_is_refused(changed, run, tmp_path):
+def test_an_impossible_grid_is_refused(changed, run, tmp_path):
     folder = copied(run, tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changed))
@@ -149,7 +149,7 @@ def test_a_grid_that_cannot_be_is_refused(changed, run, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["later", "late*", "later/seed-*"])
-def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
+def test_runs_that_start_later_are_found(word, run, tmp_path, monkeypatch):
     monkeypatch.setattr("memes.view.runs.SEARCH", 0.0)
     runs = Runs([str(tmp_path / word)])
     runs.poll(strict=True)
@@ -161,7 +161,7 @@ def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
     assert not runs.poll()
 
 
-def test_of_many_runs_only_the_one_that_is_chosen_is_read_whole(run, tmp_path):
+def test_only_the_chosen_run_is_read_completely(run, tmp_path):
     for seed in range(3):
         shutil.copytree(run.folder, tmp_path / f"seed-{seed}")
     runs = Runs([tmp_path])
@@ -186,18 +186,18 @@ def test_a_correction_of_another_archive_is_refused(forged, run, tmp_path):
         Follower(folder).poll(strict=True)
 
 
-def test_a_correction_that_is_gone_is_not_shown(tmp_path):
+def test_a_removed_correction_is_not_shown(tmp_path):
     folder = shutil.copytree(OLD, tmp_path / "run")
     follower = Follower(folder)
     assert follower.poll(strict=True).correction is not None
-    (folder / "corrected.npz").unlink()  # as a run does that goes on
+    (folder / "corrected.npz").unlink()  # a run that is resumed removes it
     assert follower.poll().correction is None
 
 
-# --------------------------------------------------------------------------------------------- words
+# --------------------------------------------------------------------------------------------- texts
 
 
-def test_words_say_how_a_run_stands_and_escape_its_names(run):
+def test_the_text_of_a_run_shows_its_progress_and_escapes_its_names(run):
     now = Follower(run.folder).poll(strict=True)
     config = dataclasses.replace(now.header.config, algorithm="<script>", task="[a](b)")
     said = labels.of_run(now._replace(header=now.header._replace(config=config)))
@@ -208,7 +208,7 @@ def test_words_say_how_a_run_stands_and_escape_its_names(run):
     assert "running" in labels.of_run(now._replace(header=now.header._replace(outcome=None)))
 
 
-def test_lanes_are_tabulated(run):
+def test_lanes_are_shown_in_a_table(run):
     rows = labels.of_lanes(run.lanes).splitlines()[-2:]
     for i, row in enumerate(rows):
         _, lane, climbs, age, stale, resets, fitness, _ = (each.strip() for each in row.split("|"))
@@ -221,7 +221,7 @@ def test_lanes_are_tabulated(run):
 
 
 def corrected(archive, moves):
-    """A correction in which the elite of each key holds the cell of its value, with fitness 0.25."""
+    """Return a correction that moves elites from cells to other cells, with fitness 0.25."""
     kept, stored, now = memes.archive.empty(archive.cells, 4), list(moves), list(moves.values())
     kept = replace(
         kept,
@@ -252,17 +252,17 @@ def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     assert "the colour shows the elite of generation 100, which is not saved" in lost
 
 
-def test_elites_of_a_corrected_archive_are_those_that_were_stored_elsewhere(run):
+def test_origins_gives_the_stored_cells_of_corrected_elites(run):
     one, other, third = (int(cell) for cell in np.argsort(np.asarray(run.archive.fitness))[-3:])
     correction = corrected(run.archive, {one: other, other: third})
     wanted = np.full(run.archive.cells.count, -1)
     wanted[[other, third]] = one, other
     np.testing.assert_array_equal(elites.origins(run.archive, correction.archive), wanted)
-    gone = replace(run.archive, generation=run.archive.generation.at[one].add(1))  # replaced since
+    gone = replace(run.archive, generation=run.archive.generation.at[one].add(1))  # another elite
     assert elites.origins(gone, correction.archive)[other] == -1
 
 
-def test_the_command_is_one_that_a_shell_understands():
+def test_the_command_is_quoted_for_a_shell():
     assert labels.command(Path("runs/a b"), 3, 0) == "memes replay 'runs/a b' --cell 3"
     assert labels.command(Path("a\nb"), 3, 2) == "memes replay 'a\\nb' --cell 3 --seed 2"
 
@@ -270,7 +270,7 @@ def test_the_command_is_one_that_a_shell_understands():
 # -------------------------------------------------------------------------------------------- curves
 
 
-def test_curves_of_runs_of_different_lengths_lie_over_each_other():
+def test_curves_of_runs_of_different_lengths_share_an_axis():
     long = {"generation": np.arange(1.0, 1001), "coverage": np.linspace(0, 1, 1000)}
     short = {"generation": np.arange(1.0, 11), "coverage": np.full(10, 0.5)}
     x, one, other, none = curves.table([long, short, {}], "coverage", "generation")
@@ -285,7 +285,7 @@ def test_curves_of_runs_of_different_lengths_lie_over_each_other():
 # ------------------------------------------------------------------------------------------ drawings
 
 
-def test_the_arm_reaches_what_its_feature_says():
+def test_the_drawing_of_the_arm_ends_at_its_feature():
     x = jnp.array([0.3, 0.6, 0.5, 0.9])
     drawing = drawer(task)(x, 0)
     posture, reach = drawing.lines
@@ -294,7 +294,7 @@ def test_the_arm_reaches_what_its_feature_says():
     assert np.abs(reach[:, [0, 2]] - 0.5).max() == pytest.approx(0.5)
 
 
-def test_a_point_goes_from_the_start_to_its_feature():
+def test_the_path_of_a_point_leads_from_the_start_to_its_feature():
     maze = memes.tasks.point_maze(steps=5, hidden=(3,))
     drawing = drawer(maze)(jnp.ones(maze.dim), 0)
     assert drawing.steps == 6
@@ -307,7 +307,7 @@ def drawn_by(draw):
     return drawer(dataclasses.replace(task, draw=draw))(jnp.zeros(4), 0)
 
 
-def test_a_task_draws_itself_as_lines_or_as_a_figure():
+def test_a_task_may_draw_lines_or_a_figure():
     figure = Figure(figsize=(2, 1), dpi=50)
     assert drawn_by(lambda x: figure).picture.shape == (50, 100, 3)
     (line,) = drawn_by(lambda x: [[(0, 1), (2, 3)]]).lines
@@ -318,11 +318,11 @@ def test_a_task_draws_itself_as_lines_or_as_a_figure():
 @pytest.mark.parametrize(
     "wrong", [3, [], [[1, 2]], [[(0, np.nan)]], [np.zeros((2, 4))], "line"], ids=str
 )
-def test_what_a_task_draws_is_checked(wrong):
+def test_invalid_drawings_of_a_task_are_refused(wrong):
     with pytest.raises(UsageError, match=r"draw of task 'arm'"):
         drawn_by(lambda x: wrong)
 
 
-def test_lines_of_a_plane_stand_before_the_viewer():
+def test_lines_with_two_coordinates_are_drawn_upright():
     np.testing.assert_array_equal(upright([(1, 2)]), [[1, 0, 2]])
     np.testing.assert_array_equal(upright([(1, 2, 3)]), [[1, 2, 3]])

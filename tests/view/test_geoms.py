@@ -1,4 +1,4 @@
-"""Meshes of geoms have the shape, the place and the colour that MuJoCo gives them."""
+"""Meshes of geoms have the shape, the position and the colour that MuJoCo gives them."""
 
 import numpy as np
 import pytest
@@ -40,8 +40,11 @@ def model():
 
 
 @pytest.mark.parametrize("geom", range(7), ids=NAMES)
-def test_the_surface_is_where_rays_of_mujoco_hit(model, geom):
-    """From outside towards points on the mesh; a mesh of a round shape is a little inside of it."""
+def test_rays_of_mujoco_hit_the_surface_of_the_mesh(model, geom):
+    """Rays from outside hit each geom at points of its mesh.
+
+    Meshes of round shapes are slightly smaller.
+    """
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     body = model.geom_bodyid[geom]
@@ -49,7 +52,7 @@ def test_the_surface_is_where_rays_of_mujoco_hit(model, geom):
     points = mesh.triangles_center @ data.xmat[body].reshape(3, 3).T + data.xpos[body]
     normals = mesh.face_normals @ data.xmat[body].reshape(3, 3).T
     if geom == 0:
-        assert (normals[:, 2] > 0).all()  # seen from above
+        assert (normals[:, 2] > 0).all()  # visible from above
     chosen = np.random.default_rng(0).choice(len(points), min(len(points), 60), replace=False)
     model.geom_group[:] = np.where(np.arange(model.ngeom) == geom, 0, 5)
     groups, hit = np.array([1, 0, 0, 0, 0, 0], np.uint8), np.zeros(1, np.int32)
@@ -60,7 +63,7 @@ def test_the_surface_is_where_rays_of_mujoco_hit(model, geom):
         assert distance == pytest.approx(1.0, abs=0.02)
 
 
-def test_the_ends_are_those_of_mujoco(model):
+def test_bounding_boxes_agree_with_mujoco(model):
     for geom in range(model.ngeom):
         mesh = body_mesh(model, [geom])
         rotation = np.zeros(9)
@@ -72,7 +75,7 @@ def test_the_ends_are_those_of_mujoco(model):
         np.testing.assert_allclose(own.max(axis=0), middle + half, atol=0.01)
 
 
-def test_colours_are_those_of_the_geom_or_else_of_its_material(model):
+def test_colours_come_from_the_geom_or_its_material(model):
     wanted = {"sphere": (1, 0, 0, 1), "capsule": (0.5, 0.5, 0.5, 1), "cylinder": (0, 1, 0, 0.5),
               "box": (0, 0, 1, 1), "ellipsoid": (0.5, 0, 0.5, 1)}  # fmt: skip
     for name, colour in wanted.items():

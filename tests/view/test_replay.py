@@ -33,7 +33,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 
 def changed(folder, **changes):
-    """A copy of a run folder, with another config.json."""
+    """Return a copy of a run folder with changes in config.json."""
     shutil.copytree(folder, "copy")
     file = Path("copy/config.json")
     config = json.loads(file.read_text())
@@ -64,7 +64,7 @@ def box(k=2):
 # ------------------------------------------------------------------------------------------ elites
 
 
-def test_a_cell_is_named_by_its_index_or_by_its_coordinates():
+def test_a_cell_is_given_by_its_index_or_its_coordinates():
     archive = archive_with(memes.cells.grid(box(), (3, 4)), [(0.5, 0.1), (0.9, 0.9)])
     assert elites.at_cell(archive, [4]) == elites.at_cell(archive, (1, 0)) == 4
     assert elites.at_cell(archive, (2, 3)) == 11
@@ -72,7 +72,7 @@ def test_a_cell_is_named_by_its_index_or_by_its_coordinates():
     assert elites.fittest(archive) == 11
 
 
-def test_the_nearest_elite_is_the_nearest_in_units_of_the_bounds():
+def test_near_feature_measures_distances_in_units_of_the_bounds():
     task = dataclasses.replace(box(), feature_high=(100.0, 1.0))
     archive = archive_with(memes.cells.grid(task, (10, 10)), [(42.0, 0.15), (10.0, 0.9)])
     assert elites.near_feature(archive, (12.0, 0.2)) == elites.at_cell(archive, (4, 1))
@@ -89,7 +89,7 @@ def test_the_nearest_elite_is_the_nearest_in_units_of_the_bounds():
         ((1, 2, 3), "cell must be an index, or 2 coordinates on the grid, got '1 2 3'"),
     ],
 )
-def test_a_cell_that_cannot_be_replayed_is_one_sentence(cell, sentence):
+def test_a_cell_that_cannot_be_replayed_gives_an_error_message(cell, sentence):
     archive = archive_with(memes.cells.grid(box(), (3, 4)), [(0.5, 0.1), (0.9, 0.9)])
     with pytest.raises(memes.UsageError) as error:
         elites.at_cell(archive, cell)
@@ -107,7 +107,7 @@ def test_cells_of_a_tessellation_have_an_index_only():
         elites.at_cell(archive, [1, 2])
 
 
-def test_there_is_nothing_to_replay_in_an_empty_archive():
+def test_an_empty_archive_cannot_be_replayed():
     archive = empty(memes.cells.grid(box(), (3, 4)), 3)
     for choose in (elites.fittest, lambda a: elites.at_cell(a, [1]), elites.elites):
         with pytest.raises(memes.UsageError, match="archive of this run is empty"):
@@ -117,7 +117,7 @@ def test_there_is_nothing_to_replay_in_an_empty_archive():
 # ---------------------------------------------------------------------------------------- episodes
 
 
-def test_the_states_are_those_of_the_simulator(ant):
+def test_the_states_of_an_episode_agree_with_the_simulator(ant):
     run, task = ant
     x = run.archive.genotypes[elites.fittest(run.archive)]
     environment, controller = task.control.environment, task.control.controller
@@ -137,17 +137,17 @@ def test_the_states_are_those_of_the_simulator(ant):
     np.testing.assert_allclose(episode.qpos, np.stack(states), atol=1e-4)
 
 
-def test_an_episode_is_scored_as_the_task_evaluates_it(ant):
+def test_the_score_of_an_episode_agrees_with_the_task(ant):
     run, task = ant
     x = run.archive.genotypes[elites.fittest(run.archive)]
     (episode,) = episodes(task, x, seed=3)
     key = jax.random.fold_in(jax.random.key(3), 0)
     fitness, feature, *_ = jax.jit(task.evaluate)(key[None], x[None])
     assert episode.fitness == pytest.approx(float(fitness[0]), rel=1e-3)
-    np.testing.assert_allclose(episode.feature, feature[0], atol=0.051)  # a contact more or less
+    np.testing.assert_allclose(episode.feature, feature[0], atol=0.051)  # one contact may differ
 
 
-def test_draws_are_starts_of_their_own_and_do_not_depend_on_their_number(ant):
+def test_draws_have_different_starts_that_do_not_depend_on_their_number(ant):
     run, task = ant
     x = run.archive.genotypes[elites.fittest(run.archive)]
     (alone,) = episodes(task, x, seed=5)
@@ -157,7 +157,7 @@ def test_draws_are_starts_of_their_own_and_do_not_depend_on_their_number(ant):
     assert not np.allclose(first.qpos[0], episodes(task, x, seed=6)[0].qpos[0])
 
 
-def test_a_replay_stops_where_the_episode_ends(ant):
+def test_a_replay_stops_at_the_end_of_the_episode(ant):
     _, task = ant
 
     def over(state):
@@ -192,7 +192,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
         ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
     ],
 )
-def test_a_run_whose_task_cannot_be_rebuilt_is_one_sentence(ant_run, changes, sentence):
+def test_a_run_whose_task_cannot_be_rebuilt_gives_an_error_message(ant_run, changes, sentence):
     Path("mine.py").write_text("from pathlib import Path\nPath('executed').touch()\ntask = 3\n")
     with pytest.raises(memes.UsageError) as error:
         task_from_run(memes.load_run(changed(ant_run, **changes)))
@@ -200,12 +200,12 @@ def test_a_run_whose_task_cannot_be_rebuilt_is_one_sentence(ant_run, changes, se
     assert not Path("executed").exists()
 
 
-def test_a_task_of_your_own_is_named_again(ant_run, ant):
+def test_a_custom_task_must_be_given_again(ant_run, ant):
     Path("mine.py").write_text(
         "import memes\ndef make(*, steps: int = 3):\n    return memes.tasks.ant(steps=steps)\n"
     )
     run = memes.load_run(changed(ant_run, task="mine.py:make"))
-    assert task_from_run(run, "mine.py:make").control.environment.steps == 20  # the run's option
+    assert task_from_run(run, "mine.py:make").control.environment.steps == 20  # an option of the run
 
 
 # ---------------------------------------------------------------------------------------- pictures
@@ -219,7 +219,7 @@ def renderer():
         pytest.skip(str(error))
 
 
-def test_a_sheet_shows_the_robot_at_a_dozen_moments(renderer, ant):
+def test_a_sheet_shows_the_robot_at_twelve_times(renderer, ant):
     run, task = ant
     (episode,) = episodes(task, run.archive.genotypes[elites.fittest(run.archive)])
     model = task.control.environment.engine.model
@@ -231,18 +231,18 @@ def test_a_sheet_shows_the_robot_at_a_dozen_moments(renderer, ant):
     assert [ax.texts[0].get_text() for ax in figure.axes][:: len(shown) - 1] == ["0.00 s", "1.00 s"]
 
 
-def test_frames_draw_the_positions_that_they_are_given(renderer, ant):
+def test_frames_show_the_given_states(renderer, ant):
     _, task = ant
     model = task.control.environment.engine.model
     states = np.tile(model.qpos0, (2, 1))
-    states[1, 2] += 0.5  # higher: the camera follows, but the floor is farther away
+    states[1, 2] += 0.5  # higher: the camera follows the robot, but the floor is farther away
     first, second, again = pictures.frames(model, states[[0, 1, 0]], width=64, height=48)
     assert first.shape == (48, 64, 3)
     assert (first == again).all()
     assert (first != second).mean() > 0.05
 
 
-def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, monkeypatch):
+def test_without_a_renderer_an_error_message_names_a_remedy(ant_run, capsys, monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(pictures, "_works", lambda name: False)
     pictures.library.cache_clear()
@@ -256,8 +256,8 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
     assert not list(Path().iterdir())
 
 
-def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
-    """As in a run folder from somebody else."""
+def test_the_search_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
+    """A run folder from another person may contain such files."""
     for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
         Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -281,7 +281,7 @@ def test_egl_is_tried_first_then_osmesa(monkeypatch):
 # ------------------------------------------------------------------------------------- the command
 
 
-def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_run, ant, capsys):
+def test_replay_writes_the_requested_files_and_prints_the_episode(renderer, ant_run, ant, capsys):
     run, task = ant
     cell = elites.fittest(run.archive)
     files = {"sheet": "sheet.png", "video": "video.gif", "paths": "paths.png"}
@@ -305,7 +305,7 @@ def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_
 
 
 @pytest.mark.parametrize("choice", [["--random"], ["--feature", "0.5", "0.5", "0.5", "0.5"], ["--cell"]])
-def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, monkeypatch):
+def test_the_chosen_elite_is_shown_in_the_browser(choice, ant_run, ant, monkeypatch):
     run, _ = ant
     if choice == ["--cell"]:
         choice = ["--cell", str(elites.elites(run.archive)[0])]
@@ -319,7 +319,7 @@ def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, monk
     assert (how["port"], how["seed"]) == (9000, 3)
 
 
-def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
+def test_an_invalid_port_gives_an_error_message(ant_run, capsys):
     pytest.importorskip("viser", reason="the extra 'view' is not installed")
     assert main(["replay", str(ant_run), "--port", "99999"]) == 2
     printed = capsys.readouterr()
@@ -375,7 +375,7 @@ def arm_run(ant_run, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("sentence", "arguments"), WRONG.items(), ids=WRONG)
-def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(
+def test_wrong_use_gives_an_error_and_exit_code_2_and_writes_nothing(
     sentence, arguments, ant_run, arm_run, capsys, monkeypatch
 ):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -404,7 +404,7 @@ def test_help_explains_every_option(capsys):
 # -------------------------------------------------------------------------------------------- maps
 
 
-def test_walls_are_the_upright_boxes_that_do_not_move():
+def test_walls_are_fixed_upright_boxes():
     import mujoco
 
     model = mujoco.MjModel.from_xml_string("""
@@ -421,7 +421,7 @@ def test_walls_are_the_upright_boxes_that_do_not_move():
 
 
 @pytest.mark.slow
-def test_the_trap_stands_under_the_positions_of_its_elites(quick, capsys):
+def test_the_positions_figure_of_the_trap_shows_its_walls(quick, capsys):
     assert main(["run", "ant-trap", *quick, "--out", "run", "--quiet"]) == 0
     assert Path("run/figures/positions.png").exists()
     walls = json.loads(Path("run/config.json").read_text())["map"]["walls"]
@@ -433,7 +433,7 @@ def test_the_trap_stands_under_the_positions_of_its_elites(quick, capsys):
 
 
 @pytest.mark.parametrize("features", [[(0.1, 0.1), (0.6, 0.2), (0.9, 0.9)], np.zeros((0, 2))])
-def test_positions_count_who_got_past_the_goal(features, tmp_path):
+def test_positions_counts_elites_beyond_the_goal(features, tmp_path):
     archive = archive_with(memes.cells.grid(box(), (5, 5)), features)
     figure = plot.positions(archive, map=Map(goal=0.5))
     figure.savefig(tmp_path / "positions.png")
@@ -449,7 +449,7 @@ def test_paths_have_a_colour_for_each_label():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
 
 
-def test_robots_without_lights_and_cameras_are_lit_and_within_the_picture(renderer):
+def test_robots_without_lights_and_cameras_are_lit_and_completely_visible(renderer):
     import mujoco
 
     for size in (0.1, 3.0):

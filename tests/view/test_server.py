@@ -1,4 +1,4 @@
-"""Only the local user can use a page, whatever messages are sent to it."""
+"""Only the local user can use the page, and no message can stop it."""
 
 import http.client
 import math
@@ -30,7 +30,7 @@ PROTOCOL = [f"viser-v{viser.__version__}"]
 
 
 class Shown:
-    """A page with one control of each kind that ours have."""
+    """A page with one control of each kind that our pages have."""
 
     def __init__(self, served):
         self.server, self.url = served
@@ -57,8 +57,8 @@ def shown():
         yield Shown(served)
 
 
-def asked(shown, path, **headers):
-    """The status of a request over HTTP."""
+def http_status(shown, path, **headers):
+    """Return the status of a request over HTTP."""
     connection = http.client.HTTPConnection(shown.address.hostname, shown.address.port, timeout=10)
     try:
         connection.putrequest("GET", path, skip_host=True)
@@ -71,7 +71,7 @@ def asked(shown, path, **headers):
 
 
 def socket_of(shown, *, path=None, host=None, origin=None):
-    """A websocket, as viser's client opens it: at the address of the page."""
+    """Open a websocket at the address of the page, as viser's client does."""
     path = shown.address.path if path is None else path
     return connect(
         f"ws://{host or shown.address.netloc}{path}",
@@ -82,7 +82,7 @@ def socket_of(shown, *, path=None, host=None, origin=None):
     )
 
 
-# ---------------------------------------------------------------------------------------- who may
+# --------------------------------------------------------------------------------------- access
 
 
 def test_the_address_opens_the_page_and_its_websocket(shown):
@@ -94,9 +94,12 @@ def test_the_address_opens_the_page_and_its_websocket(shown):
         assert len(websocket.recv(timeout=10)) > 100
 
 
-def test_a_tunnel_of_the_users_own_may_change_the_port(shown):
-    assert asked(shown, shown.address.path, Host="localhost", Origin="http://localhost") == 200
-    assert asked(shown, shown.address.path, Host="localhost:9999", Origin="http://localhost:9999") == 200
+def test_a_tunnel_of_the_user_may_change_the_port(shown):
+    assert http_status(shown, shown.address.path, Host="localhost", Origin="http://localhost") == 200
+    assert (
+        http_status(shown, shown.address.path, Host="localhost:9999", Origin="http://localhost:9999")
+        == 200
+    )
     with socket_of(shown, host="localhost:9999", origin="http://localhost:9999") as websocket:
         assert websocket.recv(timeout=10)
 
@@ -104,11 +107,11 @@ def test_a_tunnel_of_the_users_own_may_change_the_port(shown):
 @pytest.mark.parametrize(
     "path", ["/", "", "/x", "//TOKEN", "/x/TOKEN", "/TOKENx", "/TOKE", "/?TOKEN", "/\xff"]
 )
-def test_without_the_token_all_is_refused(shown, path):
+def test_every_request_without_the_token_is_refused(shown, path):
     token = shown.address.path[1:]
     path = path.replace("TOKEN", token).replace("TOKE", token[:-1])
     if path and path.isascii():
-        assert asked(shown, path) == 403
+        assert http_status(shown, path) == 403
         with pytest.raises(InvalidStatus) as error:
             socket_of(shown, path=path)
         assert error.value.response.status_code == 403
@@ -129,7 +132,7 @@ def test_without_the_token_all_is_refused(shown, path):
     ],
 )
 def test_pages_of_other_origins_are_refused_even_with_the_token(shown, origin):
-    assert asked(shown, shown.address.path, Origin=origin) == 403
+    assert http_status(shown, shown.address.path, Origin=origin) == 403
     with pytest.raises(InvalidStatus):
         socket_of(shown, origin=origin or "http://")
 
@@ -141,9 +144,9 @@ def test_pages_of_other_origins_are_refused_even_with_the_token(shown, origin):
         "127.0.0.1:80@evil.example", "localhost:", "localhost:1:2", "127.0.0.1:8o", "localhost:123456",
     ],
 )  # fmt: skip
-def test_names_that_are_not_of_this_machine_are_refused_even_with_the_token(shown, host):
-    assert asked(shown, shown.address.path, Host=host) == 403
-    assert asked(shown, shown.address.path, Host=host, Origin=f"http://{host}") == 403
+def test_other_host_names_are_refused_even_with_the_token(shown, host):
+    assert http_status(shown, shown.address.path, Host=host) == 403
+    assert http_status(shown, shown.address.path, Host=host, Origin=f"http://{host}") == 403
     if host.startswith(("evil", "127.0.0.1.evil")):
         with pytest.raises(InvalidStatus):
             socket_of(shown, host=host, origin=f"http://{host}")
@@ -152,14 +155,14 @@ def test_names_that_are_not_of_this_machine_are_refused_even_with_the_token(show
 @pytest.mark.parametrize(
     "path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/..%2fx"]
 )
-def test_no_path_leads_out_of_the_page(shown, path):
+def test_paths_outside_the_page_are_not_found(shown, path):
     up = "/.." * 20
-    assert asked(shown, f"{shown.address.path}{path}") == 404
-    assert asked(shown, f"{shown.address.path}{up}{path}") == 404
+    assert http_status(shown, f"{shown.address.path}{path}") == 404
+    assert http_status(shown, f"{shown.address.path}{up}{path}") == 404
 
 
 @pytest.mark.parametrize("path", [b"/\xff\xfe", b"/" + b"x" * 7000, b"/a%00b", b"/\xe4\x80"])
-def test_odd_paths_are_refused_without_the_token_and_not_found_with_it(shown, path):
+def test_unusual_paths_are_refused_without_the_token_and_not_found_with_it(shown, path):
     for token, status in ((b"", b" 403 "), (shown.address.path.encode(), b" 404 ")):
         with socket.create_connection((shown.address.hostname, shown.address.port), timeout=10) as link:
             link.sendall(b"GET " + token + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -173,23 +176,23 @@ def test_the_browser_may_not_load_from_other_servers(shown):
     assert "http" not in policy
 
 
-def test_it_listens_on_loopback_alone(shown):
+def test_the_server_listens_only_on_loopback(shown):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", shown.address.port), timeout=5)
 
 
-def test_tokens_are_random_and_ports_that_are_taken_are_passed_over(shown):
+def test_tokens_are_random_and_used_ports_are_skipped(shown):
     with page(title="another", port=shown.address.port) as other:
         address = urlsplit(other.url)
         assert address.port > shown.address.port
         assert address.path != shown.address.path
         assert re.fullmatch(r"/[\w-]{32}", address.path)
-        assert asked(shown, address.path) == 403
-    assert asked(shown, shown.address.path) == 200
+        assert http_status(shown, address.path) == 403
+    assert http_status(shown, shown.address.path) == 200
 
 
 @pytest.mark.parametrize("port", [99_999, 65_536, 0, -1])
-def test_a_port_that_cannot_be_is_one_sentence(port):
+def test_an_invalid_port_gives_an_error_message(port):
     with (
         pytest.raises(memes.UsageError, match=rf"port must lie in 1 \.\.\. 65535, got {port}"),
         page(title="none", port=port),
@@ -197,7 +200,7 @@ def test_a_port_that_cannot_be_is_one_sentence(port):
         pass
 
 
-def test_where_no_port_is_left_one_sentence_says_so():
+def test_an_error_message_says_that_no_port_is_free():
     with (
         socket.create_server(("127.0.0.1", 65_535)),
         pytest.raises(memes.UsageError, match="port: none is free from 65535 on"),
@@ -206,7 +209,7 @@ def test_where_no_port_is_left_one_sentence_says_so():
         pass
 
 
-def test_a_viser_that_passes_by_the_guard_serves_nothing(monkeypatch):
+def test_a_version_of_viser_that_bypasses_the_guard_serves_nothing(monkeypatch):
     monkeypatch.setattr(server, "listening", type(server)("elsewhere"))
     server.listening.serve = None
     with pytest.raises(memes.RunError, match="cannot be guarded"), page(title="none", port=8517):
@@ -214,18 +217,18 @@ def test_a_viser_that_passes_by_the_guard_serves_nothing(monkeypatch):
 
 
 def private_names():
-    """The names of the table: the place of each, and the result of `missing` without it."""
+    """Yield the names of the table: the owner, the name, and the entry of `missing` without it."""
     for name, fields in (server.ACCEPTED | server.SENT).items():
         yield viser._messages, name, name
         yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)
 
 
-def test_the_installed_viser_has_all_private_names_that_we_use(shown):
+def test_the_installed_viser_has_all_required_private_names(shown):
     assert server.missing(shown.server) == []
 
 
 @pytest.mark.parametrize(("owner", "name", "said"), [*private_names()])
-def test_a_message_that_viser_no_longer_has_is_named(shown, monkeypatch, owner, name, said):
+def test_missing_messages_of_viser_are_named(shown, monkeypatch, owner, name, said):
     if owner is viser._messages:
         monkeypatch.delattr(owner, name)
     else:
@@ -235,12 +238,12 @@ def test_a_message_that_viser_no_longer_has_is_named(shown, monkeypatch, owner, 
 
 
 @pytest.mark.parametrize("path", [server.CONTROLS, server.QUEUE])
-def test_a_part_that_viser_no_longer_has_is_named(path):
+def test_missing_parts_of_viser_are_named(path):
     assert path in server.missing(SimpleNamespace(gui=SimpleNamespace()))
 
 
 def test_no_other_private_name_of_viser_is_used():
-    """The rest of `view` has none at all."""
+    """The other modules of `view` use no private names at all."""
     private = re.compile(r"(?:viser|server|gui|scene|client)\.(?:\w+\.)*_(?!_)\w+")
     for file in Path(server.__file__).parent.glob("*.py"):
         found = {name for name in private.findall(file.read_text()) if not name.startswith("memes")}
@@ -274,7 +277,7 @@ CAMERA = {
 }
 
 
-# Cameras that see nothing.
+# Cameras that cannot show anything.
 BLIND = (
     {"up_direction": [0, 0, 0.0]},
     *({name: 0} for name in ("image_height", "image_width", "fov", "near", "far")),
@@ -298,26 +301,26 @@ CLICK = {
 }
 
 
-def test_controls_cameras_clicks_and_keys_are_heard(shown):
+def test_controls_cameras_clicks_and_keys_are_handled(shown):
     wanted = {"slider": 2.5, "checkbox": False, "dropdown": "2", "colour": [4, 5, 6]}
-    heard = []
-    shown.server.scene.add_icosphere("/ball").on_click(lambda event: heard.append(event.modifier))
+    received = []
+    shown.server.scene.add_icosphere("/ball").on_click(lambda event: received.append(event.modifier))
     key = shown.server.gui.add_command("key", hotkey="arrowup")
-    key.on_trigger(lambda event: heard.append("key"))
+    key.on_trigger(lambda event: received.append("key"))
     with socket_of(shown) as websocket:
         websocket.send(msgspec.msgpack.encode(CAMERA))
         assert eventually(lambda: len(shown.server.get_clients()) == 1)
         websocket.send(msgspec.msgpack.encode(CLICK))
-        assert eventually(lambda: heard == [None])
+        assert eventually(lambda: received == [None])
         websocket.send(msgspec.msgpack.encode({"type": "CommandTriggerMessage", "uuid": key._impl.uuid}))
-        assert eventually(lambda: heard == [None, "key"])
+        assert eventually(lambda: received == [None, "key"])
         for name, value in wanted.items():
             websocket.send(msgspec.msgpack.encode(update(shown, name, value)))
         assert eventually(lambda: shown.values() == (2.5, False, "2", (4, 5, 6)))
 
 
-def nonsense(shown):
-    """Messages that the page cannot have sent."""
+def invalid_messages(shown):
+    """Yield messages that the page cannot have sent."""
     for value in (math.nan, math.inf, "nan", "1", -1, 99, 1e300, None, [], {}, True, 2**63, b"1"):
         yield update(shown, "slider", value)
     for name, value in (("checkbox", "no"), ("checkbox", 1), ("dropdown", "3"), ("dropdown", ["1"])):
@@ -345,23 +348,23 @@ def nonsense(shown):
     yield from ({}, [], None, 3, "text", {1: 2}, CAMERA["wxyz"])
 
 
-def test_invalid_messages_change_nothing_and_stop_nothing(shown, capfd):
+def test_invalid_messages_have_no_effect(shown, capfd):
     before = shown.values()
     with socket_of(shown) as websocket:
-        for message in nonsense(shown):
+        for message in invalid_messages(shown):
             websocket.send(msgspec.msgpack.encode(message))
         for raw in (b"", b"\xc1", b"\x91" * 5000, b"\xdf\xff\xff\xff\xff", b"\xff" * 1000, "text", "{}"):
             websocket.send(raw)
         assert shown.values() == before
         wanted = 0.5 if before[0] != 0.5 else 0.7
         websocket.send(msgspec.msgpack.encode(update(shown, "slider", wanted)))
-        assert eventually(lambda: shown.slider.value == wanted)  # by the same connection
+        assert eventually(lambda: shown.slider.value == wanted)  # over the same connection
         assert shown.values()[1:] == before[1:]
-    assert asked(shown, shown.address.path) == 200
+    assert http_status(shown, shown.address.path) == 200
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_message_that_is_too_large_ends_its_own_connection_only(shown):
+def test_a_message_that_is_too_large_ends_only_its_own_connection(shown):
     with socket_of(shown) as hostile:
         hostile.send(bytes(3_000_000))
         assert eventually(
@@ -379,13 +382,13 @@ def test_no_message_opens_a_tunnel(shown, monkeypatch):
         wanted = 1.5 if shown.slider.value != 1.5 else 1.7
         websocket.send(msgspec.msgpack.encode(update(shown, "slider", wanted)))
         assert eventually(lambda: shown.slider.value == wanted)
-    time.sleep(0.2)  # tunnels are opened by other threads
+    time.sleep(0.2)  # other threads open tunnels
     assert opened == []
 
 
 @pytest.fixture
-def turning():
-    """A page of a run, and its server."""
+def page_and_server():
+    """Return a page of a run, and its server."""
     runs = Runs([OLD])
     runs.poll(strict=True)
     with page(title="a test", port=8417) as served:
@@ -394,13 +397,13 @@ def turning():
         shown.close()
 
 
-def test_no_camera_and_no_event_ends_the_page(turning, monkeypatch, caplog):
-    shown, server = turning
-    heard = []
+def test_the_page_continues_after_any_camera_and_event(page_and_server, monkeypatch, caplog):
+    shown, server = page_and_server
+    received = []
     handle = browser.Page._handle
 
     def failing(self, name, value, client):
-        heard.append(name)
+        received.append(name)
         if value == "raise":
             raise ZeroDivisionError("by an event")
         handle(self, name, value, client)
@@ -413,10 +416,10 @@ def test_no_camera_and_no_event_ends_the_page(turning, monkeypatch, caplog):
         websocket.send(msgspec.msgpack.encode(CAMERA))
         assert eventually(lambda: len(server.server.get_clients()) == 1)
         (client,) = server.server.get_clients().values()
-        client.camera._state.up_direction = [0, 0, 0.0]  # if another version of viser let it pass
+        client.camera._state.up_direction = [0, 0, 0.0]  # as if another version of viser accepted it
         for event in (
             ("click", "raise", None),
-            ("click", (0.5, 0.5, "nonsense"), None),
+            ("click", (0.5, 0.5, "invalid"), None),
             ("click", ("x", None, None), None),
             ("walk", "nowhere", None),
             ("look", None, client),
@@ -428,8 +431,8 @@ def test_no_camera_and_no_event_ends_the_page(turning, monkeypatch, caplog):
         ):
             shown.panel.events.put(event)
         playing = shown.panel.playing.value
-        assert eventually(lambda: shown.turn() or heard[-1:] == ["pause"])
+        assert eventually(lambda: shown.turn() or received[-1:] == ["pause"])
         shown.turn()
     assert shown.panel.playing.value != playing
-    (said,) = (text for text in caplog.messages if "by an event" in text)  # once
+    (said,) = (text for text in caplog.messages if "by an event" in text)  # printed only once
     assert "the page continues after ZeroDivisionError: by an event" in said

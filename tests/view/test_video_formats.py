@@ -1,4 +1,4 @@
-"""Videos of robots, and the cameras that they are seen from."""
+"""Videos of robots, and their cameras."""
 
 import re
 from importlib import resources
@@ -20,8 +20,8 @@ def model_of(name):
     return mujoco.MjModel.from_xml_path(str(resources.files("memes.tasks") / "models" / f"{name}.xml"))
 
 
-def way(model, x):
-    """A robot that slides from its start to x in steps of about half a metre."""
+def sliding_states(model, x):
+    """Return states of a robot that slides from its start to x in steps of about half a metre."""
     states = np.tile(model.key_qpos[0] if model.nkey else model.qpos0, (int(2 * x) + 1, 1))
     states[:, 0] = np.linspace(0, x, len(states))
     return states
@@ -36,7 +36,7 @@ def renderer():
 
 
 def seen_at(camera, points, fovy):
-    """Where points are in a picture, in units of half its height: right and up [n, 2]; an oracle."""
+    """Return the positions of points in a picture, in units of half its height: right and up [n, 2]."""
     a, e = np.radians(camera.azimuth), np.radians(camera.elevation)
     forward = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
     right = np.array([np.sin(a), -np.cos(a), 0])
@@ -49,9 +49,9 @@ def seen_at(camera, points, fovy):
 
 @pytest.mark.parametrize("shape", [0.5, 1.0, 16 / 9])
 @pytest.mark.parametrize("kind", ["wide", "above", "auto"])
-def test_a_still_camera_has_the_trap_and_the_whole_way_in_sight(kind, shape):
+def test_a_fixed_camera_shows_the_trap_and_the_whole_path(kind, shape):
     model = model_of("ant_trap")
-    states = way(model, 20.0)
+    states = sliding_states(model, 20.0)
     camera = cameras.camera_of(model, states, kind, shape)
     assert camera.type == mujoco.mjtCamera.mjCAMERA_FREE
     inside = np.concatenate([cameras.wall_corners(model), states[:, :3]])
@@ -59,19 +59,19 @@ def test_a_still_camera_has_the_trap_and_the_whole_way_in_sight(kind, shape):
     assert 0.75 < seen.max() <= 1
 
 
-def test_walls_are_what_stands_still_on_the_floor():
+def test_wall_corners_are_those_of_fixed_geoms_on_the_floor():
     corners = cameras.wall_corners(model_of("ant_trap"))
     np.testing.assert_allclose(corners.min(axis=0), (6.5, -3.5, 0))
     np.testing.assert_allclose(corners.max(axis=0), (12.5, 3.5, 2))
     assert not len(cameras.wall_corners(model_of("hexapod")))
 
 
-def test_a_robot_crosses_a_still_picture_and_stays_amid_one_that_follows_it(renderer):
+def test_a_robot_crosses_a_fixed_view_and_stays_in_the_middle_of_a_following_one(renderer):
     model = model_of("hexapod")
     model.geom_rgba[model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE] = (1, 0, 0, 1)
     places = {}
     for camera in ("auto", "wide"):
-        shown = pictures.frames(model, way(model, 8.0)[[0, -1]], **SIZE, camera=camera)
+        shown = pictures.frames(model, sliding_states(model, 8.0)[[0, -1]], **SIZE, camera=camera)
         red = [picture[..., 0].astype(int) - picture[..., 1] > 60 for picture in shown]
         places[camera] = [np.nonzero(picture)[1].mean() for picture in red]
     assert places["auto"] == pytest.approx([32, 32], abs=4)
@@ -80,17 +80,17 @@ def test_a_robot_crosses_a_still_picture_and_stays_amid_one_that_follows_it(rend
     assert right > 48
 
 
-def test_the_shadows_of_walls_stay_where_they_are_in_a_still_picture(renderer):
+def test_the_shadows_of_walls_do_not_move_in_a_fixed_view(renderer):
     model = model_of("ant_trap")
-    model.geom_rgba[model.geom_bodyid > 0, 3] = 0  # the robot is not seen
-    here, there = pictures.frames(model, way(model, 20.0)[[0, -1]], **SIZE, camera="above")
+    model.geom_rgba[model.geom_bodyid > 0, 3] = 0  # makes the robot invisible
+    here, there = pictures.frames(model, sliding_states(model, 20.0)[[0, -1]], **SIZE, camera="above")
     np.testing.assert_allclose(here.astype(int), there.astype(int), atol=8)
 
 
-def test_moments_between_states_are_on_the_way_from_one_to_the_next():
+def test_states_are_interpolated_between_steps():
     model = model_of("ant")
-    states = way(model, 2.0)
-    states[1, 3:7] = [np.cos(0.4), 0, 0, np.sin(0.4)]  # turned by 0.8 about z
+    states = sliding_states(model, 2.0)
+    states[1, 3:7] = [np.cos(0.4), 0, 0, np.sin(0.4)]  # a rotation by 0.8 about z
     shown = cameras.between(model, states, 0.5, 8.0)
     assert len(shown) == 4 * 4 + 1
     np.testing.assert_allclose(shown[::4], states, atol=1e-9)
@@ -102,7 +102,7 @@ def test_moments_between_states_are_on_the_way_from_one_to_the_next():
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_a_video_has_its_pictures_in_their_time(suffix, tmp_path):
+def test_a_video_has_the_pictures_at_the_given_rate(suffix, tmp_path):
     file = tmp_path / f"video{suffix}"
     shown = [np.full((32, 48, 3), 20 * i, np.uint8) for i in range(5)]
     video_formats.write_frames(file, iter(shown), rate=10)
@@ -125,7 +125,7 @@ def test_an_mp4_is_written_by_ffmpeg(tmp_path):
     assert (tmp_path / "video.mp4").read_bytes()[4:8] == b"ftyp"
 
 
-def test_an_encoder_that_gives_up_is_one_sentence(monkeypatch):
+def test_a_failing_encoder_gives_an_error_message(monkeypatch):
     monkeypatch.setattr(video_formats, "_ffmpeg", lambda: "false")
     with pytest.raises(UsageError, match=r"ffmpeg could not write 'video.mp4'"):
         video_formats.write_frames(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)

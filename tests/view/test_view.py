@@ -1,4 +1,4 @@
-"""`memes view` and `memes run --view`: processes that show a run, and end when they should."""
+"""`memes view` and `memes run --view`: processes that show a run, and their end."""
 
 import os
 import re
@@ -24,13 +24,13 @@ OLD = Path(__file__).parents[1] / "data/run-0.1"
 
 @pytest.fixture
 def shown(monkeypatch):
-    """Collect what would be shown, and how."""
+    """Record the calls that would show a page."""
     found = []
     monkeypatch.setattr(view, "browse", lambda *what, **how: found.append((what, how)))
     return found
 
 
-def test_view_takes_several_runs_and_a_task_of_the_users_own(shown):
+def test_view_accepts_several_runs_and_a_custom_task(shown):
     assert main(["view", "one", "two", "--port", "9000", "--task", "examples/custom_task.py:task"]) == 0
     (((paths, rebuild), how),) = shown
     assert (paths, how) == (("one", "two"), {"port": 9000})
@@ -39,7 +39,7 @@ def test_view_takes_several_runs_and_a_task_of_the_users_own(shown):
         rebuild(saved)
 
 
-def test_code_that_a_folder_names_is_not_executed(shown):
+def test_code_named_in_a_folder_is_not_executed(shown):
     assert main(["view", "one"]) == 0
     (((_, rebuild), _),) = shown
     saved = memes.load_run(OLD)
@@ -55,21 +55,21 @@ def test_code_that_a_folder_names_is_not_executed(shown):
         (["view", str(OLD), "--port", "0"], "port must lie in 1 ... 65535, got 0"),
     ],
 )
-def test_wrong_use_is_one_sentence(words, sentence, capsys):
+def test_wrong_use_gives_an_error_message(words, sentence, capsys):
     pytest.importorskip("viser", reason="the extra 'view' is not installed")
     assert main(words) == 2
     assert sentence in capsys.readouterr().err
 
 
 def test_a_page_ends_with_the_process_of_its_run(shown, monkeypatch):
-    for parent, goes_on in ((os.getppid(), True), (os.getpid(), False)):
+    for parent, continues in ((os.getppid(), True), (os.getpid(), False)):
         monkeypatch.setattr(sys, "argv", ["-c", "folder", "", str(parent)])
         view.beside()
         _, how = shown[-1]
-        assert how["going"]() is goes_on
+        assert how["going"]() is continues
 
 
-def test_without_the_package_one_sentence_says_what_to_install(monkeypatch, capsys):
+def test_without_viser_an_error_message_names_its_extra(monkeypatch, capsys):
     monkeypatch.setattr(browser.importlib.util, "find_spec", lambda name: None)
     for words in (["view", str(OLD)], ["run", "arm", "--view", "--out", "nowhere"]):
         assert main(words) == 2
@@ -80,7 +80,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch, caps
 SMALL = "--joints 4 --lanes 2 --samples 4 --generations 2 --resolution 3 3 --no-figures-draw"
 
 
-def test_a_run_shows_itself_and_stays_until_ctrl_c(tmp_path):
+def test_the_page_of_a_run_stays_until_ctrl_c(tmp_path):
     pytest.importorskip("viser", reason="the extra 'view' is not installed")
     command = ["run", "arm", *SMALL.split(), "--out", str(tmp_path / "run"), "--quiet", "--view"]
     with subprocess.Popen(
@@ -123,20 +123,20 @@ def test_a_page_continues_after_any_message_to_its_controls(monkeypatch):
         subprotocols = [f"viser-v{viser.__version__}"]
         with connect(url.replace("http:", "ws:"), subprotocols=subprotocols, max_size=None) as websocket:
 
-            def tell(kind, **fields):
+            def send(kind, **fields):
                 websocket.send(msgspec.msgpack.encode({"type": kind, **fields}))
 
             (server,) = servers
             controls = server.gui._gui_input_handle_from_uuid
             for uuid in list(controls):
                 for value in (float("nan"), "nan", "never", -1e9, None, [], True):
-                    tell("GuiUpdateMessage", uuid=uuid, updates={"value": value})
+                    send("GuiUpdateMessage", uuid=uuid, updates={"value": value})
             ray = {"ray_origin": [0.0, -5, 1], "ray_direction": [0.0, 0, 1], "screen_pos": [0, 0]}
             aside = {"name": "/archive-cells", "instance_index": None, "modifier": None, "owner": ""}
-            tell("SceneNodeClickMessage", **ray, **aside)
+            send("SceneNodeClickMessage", **ray, **aside)
             for uuid in list(server.gui._command_handle_from_uuid):
-                tell("CommandTriggerMessage", uuid=uuid)
+                send("CommandTriggerMessage", uuid=uuid)
             (by,) = (each for each in controls.values() if each.label == "colour by")
-            tell("GuiUpdateMessage", uuid=by._impl.uuid, updates={"value": "lane"})
+            send("GuiUpdateMessage", uuid=by._impl.uuid, updates={"value": "lane"})
             assert eventually(lambda: by.value == "lane")
         assert opens(url)
