@@ -272,7 +272,7 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
         else:
             sealed = file.parent.name == "checkpoints" and draw.random() < 0.7
             with contextlib.suppress(Exception):
-                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # the file may be too damaged for this
+                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # may be too damaged
 
 
 def toml(draw: random.Random) -> str:
