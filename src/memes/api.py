@@ -140,6 +140,8 @@ def run(
     out, progress = (out, progress) if leads else (None, False)
     check_jax()
     chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
+    for each in chosen:
+        check_types({"seeds": each}, {"seeds": int})
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
     given = {
@@ -412,7 +414,7 @@ def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
         elif isinstance(error, OSError):
             if path is None:
                 raise
-            sentence = f"cannot write to '{path}': {error.strerror or error}"
+            sentence = f"cannot write to '{error.filename or path}': {error.strerror or error}"
         else:
             sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
         if place is not None and any(map(holds_run, run_folders(place))):

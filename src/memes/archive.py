@@ -18,6 +18,7 @@ from memes import display
 from memes.cells import Cells
 from memes.errors import at_least, package, require
 from memes.task import Evaluation, numbered
+from memes.validation import check_types
 
 
 class Status(IntEnum):
@@ -212,6 +213,7 @@ class Archive:
         Args:
             other: An archive with the same extras, whose genotypes and features have the same sizes.
         """
+        check_types({"other": other}, {"other": Archive})
         for name in ("genotypes", "feature"):
             size, theirs = (getattr(each, name).shape[1] for each in (self, other))
             require(size == theirs, f"other must have {name} of {size} entries, got {theirs}")

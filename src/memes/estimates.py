@@ -25,7 +25,7 @@ from memes.archive import LIMIT, Archive, add, empty
 from memes.control.perturbations import Repeats
 from memes.errors import at_least, require
 from memes.task import Evaluation, Task, evaluate, rows_like
-from memes.validation import check_fields, checked
+from memes.validation import check_fields, check_types, checked
 
 # A function `(values, axis=) -> summary`. Values are NaN if an evaluation was not finite.
 Statistic = Callable[..., Array]
@@ -209,6 +209,7 @@ def reevaluate(
             like `nanmedian` (the default) or `nanmean`.
         rows: Maximum number of evaluations at a time.
     """
+    check_types({"archive": archive, "task": task}, {"archive": Archive, "task": Task})
     count = int(archive.occupied.sum())
     again = reevaluator(task, samples, statistic=statistic, rows=rows, most=count)
     key = jax.random.key(0) if key is None else key

@@ -313,8 +313,13 @@ def test_closed_standard_streams_are_no_error(closed, tmp_path):
     [
         ["run", "arm", "--out", ""], ["run", "arm", "--algorithm", ""], ["run", ""], ["resume", ""],
         ["plot", ""], ["compare", ""], ["export", "", "--to", "csv"], ["reevaluate", ""],
+        ["export", "run", "--to", "csv", "--out", ""], ["compare", "run", "--out="],
+        ["reproduce", "local", "--out", ""], ["run", "arm", "--config", "empty.toml"],
     ],
 )  # fmt: skip
 def test_empty_arguments_are_refused(words, here, capsys):
+    Path("empty.toml").write_text('out = ""')
+    before = sorted(Path().rglob("*"))
     assert main(words) == 2
     message(capsys)
+    assert sorted(Path().rglob("*")) == before

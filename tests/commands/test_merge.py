@@ -61,6 +61,8 @@ def test_archives_that_cannot_be_merged_give_an_error_message(capsys):
     config = json.loads(Path("two/config.json").read_text())
     Path("two/config.json").write_text(json.dumps(config | {"task": "other", "task_name": "other"}))
     Path("taken.npz").write_text("mine")
+    Path("one/lanes.npz").unlink()
+    Path("one/checkpoints").mkdir()
     for sentence, words in {
         "RUN: 'wide.npz' does not fit 'a.npz': other must have genotypes of 2 entries, got 3": [
             *("a.npz", "wide.npz", "--out", "new.npz")
@@ -69,6 +71,12 @@ def test_archives_that_cannot_be_merged_give_an_error_message(capsys):
         "out: 'taken.npz' exists; choose another file": ["a.npz", "--out", "taken.npz"],
         "out must be a file that ends with .npz, got 'new'": ["a.npz", "--out", "new"],
         "out: there is no folder 'nowhere'": ["a.npz", "--out", "nowhere/new.npz"],
+        "out must not be a file of a run, but 'one/lanes.npz' is one": [
+            *("a.npz", "--out", "one/lanes.npz")
+        ],
+        "'one/checkpoints/00000099.npz' is one of": [
+            *("a.npz", "--out", "one/checkpoints/00000099.npz")
+        ],
         "RUN: there is no file or folder 'b.npz'": ["b.npz", "--out", "new.npz"],
         "there is no file 'bare/corrected.npz'": ["bare", "--corrected", "--out", "new.npz"],
     }.items():

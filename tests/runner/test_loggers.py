@@ -227,3 +227,10 @@ def test_setting_the_clock_back_changes_no_result(tmp_path, monkeypatch):
     for name in ("archive.npz", "lanes.npz", "changes.bin", "corrected.csv"):
         assert (tmp_path / "back" / name).read_bytes() == (whole.folder / name).read_bytes()
     assert len(list((tmp_path / "back/tensorboard").iterdir())) == 2
+
+
+@pytest.mark.parametrize("make", [memes.Logger, memes.LogFunction])
+@pytest.mark.parametrize("wrong", [None, 3, b"wandb", ["wandb"]])
+def test_what_no_observer_can_log_to_is_one_sentence(make, wrong):
+    with pytest.raises(memes.UsageError, match=r"^(to|log) must be (str|a function), got "):
+        make(wrong)

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import threading
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import memes
+from contents import contents
 from memes.runner.observers import Checkpoints
 from memes.store import policies
 from memes.store.folder import CONTENT, load_metrics, remove_run
@@ -268,6 +270,24 @@ def test_a_file_cannot_be_the_output_folder(tmp_path):
                 algorithm, generations=2, out=tmp_path / "file", overwrite=overwrite, progress=False
             )
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("archive.npz", "file"), (".lock", "file"), ("figures", "folder")]
+)
+def test_a_run_is_not_replaced_where_a_new_one_could_not_be_written(name, kind, tmp_path):
+    quick = partial(memes.run, variation, generations=2, out=tmp_path, progress=False)
+    quick()
+    if kind == "file":
+        (tmp_path / name).unlink()
+        (tmp_path / name).mkdir()
+    else:
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / name).touch()
+    before = contents(tmp_path)
+    with pytest.raises(memes.UsageError, match=rf"out: '.*{name}' must be a {kind}"):
+        quick(overwrite=True)
+    assert contents(tmp_path) == before
 
 
 def test_a_folder_does_not_mix_different_runs_or_batches(tmp_path):

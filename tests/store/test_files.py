@@ -9,6 +9,7 @@ import pytest
 
 import memes
 from memes import UsageError
+from memes.archive import empty
 from memes.store import files
 from memes.store.files import append, only_writer, read_table, reading, replace_file
 from memes.store.folder import load_metrics
@@ -85,7 +86,7 @@ def test_appending_to_a_file_with_hard_links_does_not_change_the_links(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "other"]
 
 
-WRONG = [None, 3, 1.5, b"bytes", ["a"], "", "a\0b", "x" * 300, "y/" * 3000, "~", "~/runs"]
+WRONG = [None, 3, 1.5, b"bytes", ["a"], "", "a\0b", "x" * 300, "y/" * 3000, "~", "~/runs", "\ud800"]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong)[:9])
@@ -93,6 +94,9 @@ def test_invalid_paths_give_a_one_line_error(wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     algorithm = memes.presets.me(memes.tasks.arm(joints=3), batch=4)
     calls = [memes.load_run, memes.load_archive, memes.load_changes, load_metrics]
+    calls += [memes.plot.archive, memes.plot.curves, memes.plot.compare, memes.task_from_run]
+    elites = empty(memes.cells.grid(memes.tasks.arm(joints=3), (2, 2)), 3)
+    calls.append(lambda path: memes.save_archive(path, elites))
     calls.append(lambda path: memes.resume(algorithm, path))
     if wrong is not None:
         calls.append(lambda path: memes.run(algorithm, generations=1, out=path, progress=False))

@@ -114,15 +114,29 @@ def test_a_video_has_the_pictures_at_the_given_rate(suffix, tmp_path):
             assert found.info.get("duration", 100) == 100
 
 
-def test_an_mp4_is_written_by_ffmpeg(tmp_path):
+@pytest.mark.parametrize("name", ["video.mp4", "-x.mp4", "pipe:1.mp4"])
+def test_an_mp4_is_written_by_ffmpeg(name, tmp_path, monkeypatch):
+    """Its name is neither an option nor an address."""
+    monkeypatch.chdir(tmp_path)
     try:
-        video_formats.check_video("out", tmp_path / "video.mp4")
+        video_formats.check_video("out", Path(name))
     except UsageError as error:
         pytest.skip(str(error))
-    video_formats.write_frames(
-        tmp_path / "video.mp4", (np.zeros((32, 48, 3), np.uint8) for _ in range(5)), rate=10
-    )
-    assert (tmp_path / "video.mp4").read_bytes()[4:8] == b"ftyp"
+    pictures = (np.zeros((32, 48, 3), np.uint8) for _ in range(5))
+    video_formats.write_frames(Path(name), pictures, rate=10)
+    assert Path(name).read_bytes()[4:8] == b"ftyp"
+
+
+@pytest.mark.parametrize("name", ["figures/archive.png", "run.png"])
+def test_a_picture_does_not_replace_a_figure_of_a_run(name, tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_text("")
+    if name == "run.png":
+        video_formats.check_file("sheet", tmp_path / name, ".png")
+    else:
+        with pytest.raises(UsageError, match="sheet must not be a file of a run, but"):
+            video_formats.check_file("sheet", tmp_path / name, ".png")
 
 
 def test_a_failing_encoder_gives_an_error_message(monkeypatch):

@@ -41,6 +41,7 @@ from memes.errors import at_least, require
 from memes.metrics import deviations
 from memes.presets import display_name
 from memes.store.archives import load_archive
+from memes.store.files import as_path
 from memes.store.find import find, readable
 from memes.store.folder import Run, load_run
 from memes.store.sanitize import mathtext
@@ -339,7 +340,7 @@ def _run(source: Run | Archive | str | Path) -> Run:
     """Load a run. An archive becomes a run without any other data."""
     if isinstance(source, Run):
         return source
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
+    if not isinstance(source, Archive) and as_path(source, "source").is_dir():
         return load_run(source)
     elites = source if isinstance(source, Archive) else load_archive(source)
     config = RunConfig(task="", algorithm="", seed=0)  # placeholder, because there is no run

@@ -8,7 +8,7 @@ from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.store.archives import load_archive, save_archive
 from memes.store.find import find, readable
-from memes.store.folder import load_config
+from memes.store.folder import check_not_of_run, load_config
 from memes.store.sanitize import printable
 
 
@@ -27,6 +27,7 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
     require(out.suffix == ".npz", f"out must be a file that ends with .npz, got '{out}'")
     require(not (out.exists() or out.is_symlink()), f"out: '{out}' exists; choose another file")
     require(out.absolute().parent.is_dir(), f"out: there is no folder '{out.parent}'")
+    check_not_of_run(out, "out")
     places, unfinished = readable(find(runs))
     for note in unfinished:
         print(printable(note))

@@ -22,6 +22,7 @@ from memes.options.names import is_own
 from memes.runner.multihost import ProcessGroup, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
+from memes.store.sanitize import printable
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes after signals
 LONGEST = 100  # maximum length of a task or algorithm name within the name of a folder
@@ -180,7 +181,7 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
         if run.stopped:
             print(
                 f"{name}stopped after {run.generations} of {run.config.generations} generations "
-                f"({run.stopped}); 'memes resume {run.folder}' continues it"
+                f"({run.stopped}); 'memes resume {printable(str(run.folder))}' continues it"
             )
         print(
             f"{name}QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
@@ -203,7 +204,7 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
     figure, hint = f"{out}/figures/archive.png", f"; 'memes compare {out}' summarises them"
     if wanted == 1:
         hint = f"; see {figure}" if Path(figure).exists() else ""
-    print(f"saved to {out}{hint}")
+    print(printable(f"saved to {out}{hint}"))
     signals = [run.signal for run in runs if run.signal]
     unfinished = len(runs) < wanted or any(run.stopped for run in runs)
     return CODES[signals[0]] if unfinished and signals else 0

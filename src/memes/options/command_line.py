@@ -34,6 +34,7 @@ from memes.presets import PRESETS
 from memes.runner.loggers import Logger, check_logger
 from memes.runner.multihost import HostOptions
 from memes.runner.observers import Observer
+from memes.store.files import as_path
 from memes.task import Task
 from memes.tasks import TASKS
 from memes.validation import described, fits
@@ -336,8 +337,14 @@ def _entries(
             f"{name} in '{file}' must be {described(hint)}, got {value!r}",
         )
         # TOML has lists instead of tuples, strings instead of paths, and some floats are integers.
-        kind = next((k for k in (Path, float) if k in (hint, *typing.get_args(hint))), None)
-        found[name] = tuple(value) if isinstance(value, list) else kind(value) if kind else value
+        kinds = (hint, *typing.get_args(hint))
+        if isinstance(value, list):
+            value = tuple(value)
+        elif Path in kinds:
+            value = as_path(value, f"{name} in '{file}'")
+        elif float in kinds:
+            value = float(value)
+        found[name] = value
     return found
 
 

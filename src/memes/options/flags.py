@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from memes.errors import RENAMED, UsageError, known, require
 from memes.options.examples import EXAMPLES
 from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
+from memes.store.files import as_path
 
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes per file, and of dots per line
@@ -157,6 +158,8 @@ def _value(flag: Flag, hint: Any) -> Any:
     for kind in _kinds(hint):
         if typing.get_origin(kind) is Literal and len(_kinds(hint)) == len(flag.values) == 1:
             known(f"value of {flag.word}", flag.values[0], [str(x) for x in typing.get_args(kind)])
+        if kind is Path and len(flag.values) == 1:
+            return as_path(flag.values[0], flag.word.lstrip("-"))
         try:
             return _converted(kind, flag.values)
         except (ValueError, OverflowError):

@@ -24,9 +24,10 @@ from memes.store.folder import Run, load_config
 from memes.store.schema import RunConfig
 from memes.task import Task
 from memes.tasks import TASKS
-from memes.validation import described, fits
+from memes.validation import checked, described, fits
 
 
+@checked
 def task_from_run(run: Run, name: str | None = None, executor: Executor | None = None) -> Task:
     """Rebuild the task of a saved run from its name and options.
 

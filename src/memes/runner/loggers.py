@@ -20,6 +20,7 @@ from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.folder import Run
 from memes.store.schema import plain
 from memes.store.tensorboard import append_scalars, new_events
+from memes.validation import check_fields
 
 EVENTS = "tensorboard"
 NAMED = (EVENTS, "wandb")
@@ -37,6 +38,9 @@ class LogFunction:
     """
 
     log: Callable[[int, dict[str, float]], object]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def watch(self, context: RunContext) -> Callbacks:
         """Return the callbacks of a run."""
@@ -61,6 +65,7 @@ class Logger:
     to: str
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_logger(self.to)
 
     def watch(self, context: RunContext) -> Callbacks:

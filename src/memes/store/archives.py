@@ -18,7 +18,7 @@ from memes.estimates import Correction
 from memes.store.files import as_path, check_memory, read_arrays, reading, replace_file
 from memes.store.sanitize import printable
 from memes.task import extra_like, rows_like
-from memes.validation import short
+from memes.validation import checked, short
 
 FORMAT_VERSION = 1
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of each elite
@@ -30,12 +30,15 @@ EXTRA, FIELD = (
 KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
 
 
+@checked
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
     """Write the occupied cells, and the data needed to rebuild the empty ones, to an npz file."""
+    file = as_path(path)
+    require(not file.is_dir(), f"path must be a file, but '{file}' is a folder")
     cells, cell = arrays_of(archive.cells), np.flatnonzero(np.asarray(archive.occupied))
     elites = {name: np.asarray(getattr(archive, name))[cell] for name in ELITE}
     extras = {EXTRA + name: np.asarray(values)[cell] for name, values in archive.extras.items()}
-    save_npz(Path(path), **cells, cell=cell, **elites, **extras, **about)
+    save_npz(file, **cells, cell=cell, **elites, **extras, **about)
 
 
 def arrays_of(cells: Cells) -> dict[str, np.ndarray]:

@@ -57,9 +57,12 @@ def as_path(path: Any, name: str = "path") -> Path:
         Path(text).parts[:1] != ("~",),
         f"{name} must not begin with '~', which only a shell replaces; os.path.expanduser does so, too",
     )
-    longest = max(map(len, map(os.fsencode, Path(text).parts)), default=0)
+    try:
+        size, *parts = (len(os.fsencode(each)) for each in (text, *Path(text).parts))
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} must be a name that a file can have, got {short(text)}") from None
     require(
-        longest <= LONGEST_PART and len(os.fsencode(text)) <= LONGEST_PATH,
+        max(parts, default=0) <= LONGEST_PART and size <= LONGEST_PATH,
         f"{name} must have at most {LONGEST_PART} bytes between two slashes, and {LONGEST_PATH} in all",
     )
     return Path(text)

@@ -187,6 +187,10 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     writable = os.access(there, os.W_OK | os.X_OK)
     require(writable, f"out cannot be written: there is no permission for '{there}'")
     check_links(path)
+    for name in (*CONTENT, ".lock"):
+        wanted = "folder" if name in FOLDERS else "file"
+        fits = (path / name).is_dir() == (wanted == "folder") or not os.path.exists(path / name)
+        require(fits, f"out: '{path / name}' must be a {wanted}; choose another folder")
     if holds_run(path):
         choose = "choose another folder, or overwrite the run"
         require(overwrite, f"out must not contain a run yet, but '{path}' does; {choose}")
@@ -202,6 +206,20 @@ def check_free(path: Path, overwrite: bool = False) -> None:
         f"out must not contain files with names of a run, but '{path}' contains '{taken}' and no run; "
         "choose another folder",
     )
+
+
+def check_not_of_run(file: Path, name: str) -> None:
+    """Raise a `UsageError` if a file would be one of the files of a run, according to its name.
+
+    Args:
+        file: The file.
+        name: Name of the argument in the error message.
+    """
+    place = Path(os.path.realpath(file.parent))
+    for folder, names in OWN:
+        run = place if folder == "." else place.parent
+        of_run = place == run / folder and bool(names.fullmatch(file.name)) and holds_run(run)
+        require(not of_run, f"{name} must not be a file of a run, but '{file}' is one of '{run}'")
 
 
 def check_place(path: Path) -> None:

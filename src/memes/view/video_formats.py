@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from memes.errors import install, require
+from memes.store.folder import check_not_of_run
 
 FORMATS = (".mp4", ".gif", ".webp")
 RATES = (0.1, 240.0)  # minimum and maximum number of pictures per second
@@ -28,6 +29,7 @@ def check_file(option: str, file: Path, *endings: str) -> None:
     require(good, f"{option} must be a file ending in {named}, got '{file.name}'")
     require(not file.is_symlink(), f"{option}: '{file}' is a link, which memes does not follow")
     require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
+    check_not_of_run(file, option)
 
 
 def check_video(option: str, file: Path) -> None:
@@ -79,7 +81,8 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
     height, width = first.shape[:2]
     raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate}"
     options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
-    command = [_ffmpeg() or "ffmpeg", *options.split(), str(file)]
+    # A relative name could be an option or an address, such as `-x.mp4` or `pipe:1.mp4`.
+    command = [_ffmpeg() or "ffmpeg", *options.split(), str(file.absolute())]
     # A failed encoder closes its input, which is ignored here because its exit code is checked below.
     with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
         assert encoder.stdin is not None
