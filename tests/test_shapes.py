@@ -19,6 +19,7 @@ from memes import metrics
 from memes.archive import add, empty, finite
 from memes.context import Context
 from memes.control.rollouts import rollout
+from memes.emitters.gradients import gradients
 from memes.emitters.td3 import TD3, sample
 from memes.estimates import reevaluate, reevaluator
 from memes.history import Past, Ring, novelty, push
@@ -94,6 +95,8 @@ def instances():
     corrected = reevaluate(archive, MAZE, 2)
     gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
     gather(metrics.deviations(replace(archive, cells=memes.cells.grid(MAZE)), corrected))
+    differentiable = replace(MAZE, gradients=slopes)
+    gather(gradients(differentiable, jax.random.split(jax.random.key(9), len(batch.x)), batch.x))
     held = replace(archive, fitness=jnp.zeros_like(archive.fitness))
     gather(held.sample(jax.random.key(8), 3))
     gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))
