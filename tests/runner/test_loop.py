@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import memes
-from contents import contents
+from folder_contents import contents
 from memes.runner.observers import Checkpoints
 from memes.store import policies
 from memes.store.folder import CONTENT, load_metrics, remove_run
