@@ -225,8 +225,9 @@ def playground(
     at_least(1, steps=steps, action_repeat=action_repeat)
     registry = package("mujoco_playground", "playground", f"environment '{environment}'").registry
     name = known("environment of Playground", environment, list(registry.ALL_ENVS))
-    chosen = {} if pipeline is None else {"impl": known("pipeline", pipeline, ("jax", "warp"))}
     config = registry.get_default_config(name)
+    require(pipeline is None or "impl" in config, f"environment '{name}' has only one pipeline")
+    chosen = {} if pipeline is None else {"impl": known("pipeline", pipeline, ("jax", "warp"))}
     times = action_repeat or int(config.get("action_repeat", 1))
     env = _loaded(name, lambda: registry.load(name, config_overrides=chosen))
     length = -(-(steps or int(config.episode_length)) // times)
