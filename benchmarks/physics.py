@@ -146,23 +146,32 @@ def print_registers(file: Path, fidelity: str) -> None:
 
 
 def draw(files: tuple[Path, ...], figure: Path) -> None:
-    """Draw the highest speed of each backend on each device, on a logarithmic axis."""
+    """Draw the speed of each simulator over the number of robots, with logarithmic axes."""
     from matplotlib.figure import Figure
 
-    best: dict[str, float] = {}
+    others = {"mujoco-c": "MuJoCo C", "mjx": "MJX"}
+    speeds: dict[str, dict[int, float]] = {}
     for file in files:
         measured = json.loads(file.read_text())
+        device = measured["device"].replace("cpu", "CPU")
         for row in measured["rows"]:
-            on_host = row["backend"] == "mujoco-c" and measured["device"] != "cpu"
-            name = f"{row['backend']}, {'host of ' if on_host else ''}{measured['device']}"
-            best[name] = max(best.get(name, 0), row["steps_per_second"])
-    names = sorted(best, key=best.__getitem__)
-    picture = Figure(figsize=(7, 0.45 * len(names) + 1), layout="constrained")
+            on_host = row["backend"] == "mujoco-c" and device != "CPU"
+            simulator = others.get(row["backend"], f"memes.physics, {row['backend']}")
+            name = f"{simulator} ({'host of ' if on_host else ''}{device})"
+            speeds.setdefault(name, {})[row["robots"]] = row["steps_per_second"]
+    picture = Figure(figsize=(8, 4.2), layout="constrained")
     axes = picture.subplots()
-    bars = axes.barh(names, [best[name] for name in names], color="#0072B2", log=True)
-    axes.bar_label(bars, [f"{best[name]:,.0f}" for name in names], padding=3)
-    axes.set_xlabel("control steps of the ant per second (physics alone)")
-    axes.margins(x=0.4)
+    colours = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#E69F00", "#CC79A7", "#000000", "#999999")
+    names = sorted(speeds, key=lambda name: -max(speeds[name].values()))
+    for name, colour, marker in zip(names, colours, "os^Dvp<>", strict=False):
+        robots, speed = zip(*sorted(speeds[name].items()), strict=True)
+        axes.plot(robots, speed, marker=marker, color=colour, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="number of robots", ylabel="control steps per second")
+    sizes = sorted({size for found in speeds.values() for size in found})
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.grid(alpha=0.3)
+    picture.legend(loc="outside right center", frameon=False)
     picture.savefig(figure, dpi=150)
 
 

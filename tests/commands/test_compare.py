@@ -300,6 +300,21 @@ def test_the_lowest_panel_of_each_column_has_tick_labels():
     assert labelled == named == [False, True, True, True, True]
 
 
+def test_features_inside_blocks_are_named_once_for_all_panels():
+    """The panels are too small for labels with four features."""
+    one = made()
+    names = tuple(f"foot {i} on the ground (share)" for i in range(4))
+    low, high = (0.0,) * 4, (1.0,) * 4
+    one = one._replace(
+        low=low, high=high, heat=np.zeros((2, 2, 2, 2)), about=replace(one.about, feature_names=names)
+    )
+    figure = archive_figures.archives_figure("ant", {name: [one] for name in "abcdefghi"})
+    title = " ".join(figure.get_suptitle().split())
+    assert title.endswith(f"in each block: {names[0]} to the right, {names[1]} upwards")
+    shown = {" ".join(axes.get_xlabel().split()) for axes in figure.axes if axes.images}
+    assert shown == {"", names[2]}
+
+
 def test_panels_use_the_feature_names_of_any_run():
     """Summaries of version 0.1 have no feature names."""
     old, new = made(algorithm="me"), made(algorithm="memes")
@@ -406,10 +421,12 @@ def test_algorithms_have_their_names_from_the_paper():
         "me": [made(algorithm="me")],
         "me-128": [made(algorithm="me-128")],
         "mine": [made(algorithm="mine")],
+        "me-tuned": [made(algorithm="me-tuned")],
     }
     names = comparisons.display_names({"arm": labels})
-    assert names == {"me": "ME-16384", "me-128": "ME-128", "mine": "mine"}
+    assert names == {"me": "ME-16384", "me-128": "ME-128", "mine": "mine", "me-tuned": "ME-tuned"}
     labels["me"] = [made(algorithm="me", options={"batch": 128})]
+    del labels["me-tuned"]
     names = comparisons.display_names({"arm": labels})
     assert names == {"me": "me", "me-128": "me-128", "mine": "mine"}
 

@@ -49,6 +49,7 @@ def draw_cells(
     *,
     place: Map | None = None,
     letters: int = 50,
+    inner: bool = True,
 ) -> TileLayout | None:
     """Draw the fitness of cells over their features, with the walls of the map.
 
@@ -60,6 +61,7 @@ def draw_cells(
         scale: Colour scale of the fitness.
         place: Map of the task, if it has one.
         letters: Maximum number of letters per line of an axis label.
+        inner: Whether the labels name the features inside the blocks of a grid of blocks.
 
     Returns:
         The layout of the image, or None if the cells are not shown as an image.
@@ -68,7 +70,8 @@ def draw_cells(
     at = image_of(cells, place)
     if at is not None:
         image = render(at, fitness, scale)
-        axes.imshow(image, extent=label_axes(axes, at, cells, names, letters), aspect="auto")
+        extent = label_axes(axes, at, cells, names, letters, inner=inner)
+        axes.imshow(image, extent=extent, aspect="auto")
         axes.set_frame_on(not at.blocks)
         room = letters / max(1, len({block.x for block in at.blocks}))  # letters that fit above a block
         if room >= 6:
@@ -86,25 +89,35 @@ def draw_cells(
 
 
 def label_axes(
-    axes: Axes, at: TileLayout, cells: Cells, names: Sequence[str], letters: int = 50
+    axes: Axes,
+    at: TileLayout,
+    cells: Cells,
+    names: Sequence[str],
+    letters: int = 50,
+    *,
+    inner: bool = True,
 ) -> tuple[float, float, float, float]:
     """Label the axes of an image with its features, the outermost first, and return its extent.
 
     The axes have the units of the outermost features. Blocks in rows have no common axes. Therefore
-    their labels contain the range of each feature.
+    their labels contain the range of each feature. If `inner` is False, a grid of blocks has labels
+    only for its outermost features.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     extent: list[float] = []
     for side, features in zip("xy", at.along, strict=True):
-        inner = 1 if at.blocks else 0
+        first = 1 if at.blocks else 0
         lines = [
             f"{level}{names[i]}" + (f", {low[i]:.3g} to {high[i]:.3g}" if level else "")
-            for level, i in zip(LEVELS[inner:], features, strict=False)
+            for level, i in zip(LEVELS[first:], features, strict=False)
         ]
+        if not inner and not at.blocks:
+            lines = lines[:1]
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
         width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
-        most = 3 if at.blocks else 2  # with blocks, labels are longer because they contain ranges
+        # With blocks, labels are longer because they contain ranges. A single label has more lines.
+        most = 3 if at.blocks else 2 if inner else 4
         label = "\n".join(fill(mathtext(line), width, max_lines=most) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])
         axes.set(**{f"{side}label": label, f"{side}lim": ends})

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from memes.analysis.archive_axes import draw_bar, draw_cells, height_of
+from memes.analysis.archive_axes import draw_bar, draw_cells, height_of, image_of
 from memes.analysis.groups import Labels, main_view
 from memes.analysis.render import scale_of
 from memes.analysis.style import WIDTH, Picture
 from memes.cells import Grid
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
-from memes.task import numbered
+from memes.task import Map, numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
@@ -72,7 +72,14 @@ def _archive_panels(
             axes.axis("on")
             axes.set_box_aspect(height)
             draw_cells(
-                axes, _grid(run), heat.ravel(), names, scale, place=run.about.map, letters=letters
+                axes,
+                _grid(run),
+                heat.ravel(),
+                names,
+                scale,
+                place=run.about.map,
+                letters=letters,
+                inner=False,
             )
             words = "corrected" if kind else f"{in_lines(label, letters)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
@@ -84,8 +91,19 @@ def _archive_panels(
                 axes.set_ylabel("")
     if names[1:]:
         draw_bar(figure, scale, ax=panels, shrink=0.9, aspect=min(20 * kinds * lines, 50))
-    figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
+    title = [f"{task}: the runs with the median QD-score", *_inside(cells, names, place)]
+    figure.suptitle("\n".join(fill(mathtext(line), int(13 * width)) for line in title))
     return figure
+
+
+def _inside(cells: Grid, names: Sequence[str], place: Map | None) -> list[str]:
+    """Return a line that names the features inside the blocks of a grid of blocks, if there are any."""
+    at = image_of(cells, place)
+    if at is None or at.blocks:
+        return []
+    sides = zip(("to the right", "upwards"), at.along, strict=True)
+    words = [f"{names[i]} {side}" for side, features in sides for i in features[1:]]
+    return [f"in each block: {', '.join(words)}"] if words else []
 
 
 def in_lines(label: str, letters: int, most: int = 3) -> str:

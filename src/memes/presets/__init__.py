@@ -164,14 +164,25 @@ _PRESETS = (
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
+# Names in figures of variants in the experiments of `memes reproduce`, by label.
+VARIANTS = {
+    "me-tuned": "ME-tuned",
+    "me-sampling-tuned": "ME-Sampling-tuned",
+    "cma-me-tuned": "CMA-ME-tuned",
+    **{f"memes-reset-{n}": f"MEMES-reset-{n}" for n in (10, 20, 50, 100)},
+    **{f"memes-{n}-samples": f"MEMES-{n}-samples" for n in ("eighth", "quarter", "half", "twice")},
+}
+
+
 def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the name of an algorithm in figures.
 
-    This is the title of the preset if the label is the name of a preset, and otherwise the label. The
-    title of MAP-Elites contains the batch size, which `options` may change.
+    This is the title of the preset if the label is the name of a preset, and otherwise the label,
+    except for variants in `memes reproduce`. The title of MAP-Elites contains the batch size, which
+    `options` may change.
     """
     if label not in PRESETS:
-        return label
+        return VARIANTS.get(label, label)
     batch = options.get("batch") if label in ("me", "me-128") else None
     return PRESETS[label].title if batch is None else f"ME-{batch}"
 
