@@ -1,4 +1,4 @@
-"""Detection of unsupported features of a model, which one error message lists."""
+"""Checks that find all unsupported features of a model, for a single error message."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """List the seeds that have begun, and whose batch size equals that of the first such seed."""
+    """Return the seeds that have begun and have the same batch size as the first of them."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}

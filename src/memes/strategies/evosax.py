@@ -33,9 +33,9 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    `names()` lists the supported strategies. They update a distribution by the ranks of the samples of
-    one generation. Each strategy transforms the utilities again. CMA-ES and similar strategies only use
-    the order of the utilities. If no sample of a lane has a valid evaluation, the lane is not changed.
+    `names()` lists the supported strategies, which update a distribution by the ranks of the samples of
+    one generation. Because strategies such as CMA-ES compute weights from these ranks, only the order of
+    the utilities matters to them. A lane is not changed if none of its samples has a valid evaluation.
 
     The step of CMA-ES was compared with Hansen's tutorial. It agrees except for the stall indicator
     h_sigma, which counts one update too many. Therefore the stall condition is met slightly more often
