@@ -463,3 +463,15 @@ def test_robots_without_lights_and_cameras_are_lit_and_completely_visible(render
         assert 0.05 < shown.mean() < 0.6
         assert not shown[[0, -1]].any()
         assert not shown[:, [0, -1]].any()
+
+
+def test_a_robot_and_a_ground_without_colours_differ_in_brightness(renderer):
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_string(
+        """<mujoco><worldbody><geom type="plane" size="0 0 1"/>
+        <body pos="0 0 0.3"><freejoint/><geom type="box" size="0.3 0.3 0.3"/></body></worldbody></mujoco>"""
+    )
+    (picture,) = pictures.frames(model, model.qpos0[None], width=120, height=90)
+    brightness = picture.mean(axis=2)
+    assert brightness[45, 60] > 1.3 * brightness[88, 5] > 0

@@ -11,6 +11,8 @@ Camera = Literal["auto", "follow", "wide", "above"]
 ELEVATION = {"wide": -35.0, "above": -89.9}  # elevation of fixed cameras in degrees
 MARGIN = 1.08
 LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light for models without a light
+DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's default colour of geoms
+GROUND = (0.2, 0.25, 0.3, 1.0)  # colour of planes without a colour
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
@@ -100,6 +102,14 @@ def add_light(model: Any, data: Any, scene: Any) -> None:
     light.attenuation[:] = (1, 0, 0)
     light.castshadow, light.headlight, light.intensity = 1, 0, 0.0
     scene.nlight += 1
+
+
+def darken_ground(model: Any) -> None:
+    """Give planes of MuJoCo's default colour a darker one, so that grey robots stand out from them."""
+    import mujoco
+
+    planes = (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_matid < 0)
+    model.geom_rgba[planes & (model.geom_rgba == DEFAULT).all(axis=1)] = GROUND
 
 
 def wall_corners(model: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import trimesh
 
-DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's default colour of geoms
+from memes.view.cameras import DEFAULT
 
 
 def body_mesh(model: Any, geoms: Sequence[int]) -> Any:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patheffects import withStroke
 
 from memes.errors import UsageError
-from memes.view.cameras import Camera, add_light, between, camera_of
+from memes.view.cameras import Camera, add_light, between, camera_of, darken_ground
 from memes.view.video_formats import write_frames
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF files are large
@@ -71,6 +72,7 @@ def frames(
     model = copy.copy(model)
     model.vis.global_.offwidth, model.vis.global_.offheight = width, height
     model.vis.quality.offsamples = SAMPLES
+    darken_ground(model)
     data, option = mujoco.MjData(model), mujoco.MjvOption()
     seen_from = camera_of(model, states, camera, width / height)
     window = importlib.import_module(f"mujoco.{name}").GLContext(width, height)
@@ -135,7 +137,8 @@ def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Came
     pictures = frames(model, states[shown], width=480, height=360, camera=camera)
     for ax, step, picture in zip(axes, shown, pictures, strict=False):
         ax.imshow(picture)
-        ax.text(12, 36, f"{step * seconds:.2f} s", fontsize="small")
+        label = ax.text(12, 36, f"{step * seconds:.2f} s", fontsize="small")
+        label.set_path_effects([withStroke(linewidth=2, foreground="white")])  # the sky may be black
     for ax in axes:
         ax.set_axis_off()
     return figure
