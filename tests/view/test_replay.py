@@ -470,7 +470,8 @@ def test_a_robot_and_a_ground_without_colours_differ_in_brightness(renderer):
 
     model = mujoco.MjModel.from_xml_string(
         """<mujoco><worldbody><geom type="plane" size="0 0 1"/>
-        <body pos="0 0 0.3"><freejoint/><geom type="box" size="0.3 0.3 0.3"/></body></worldbody></mujoco>"""
+        <body pos="0 0 0.3"><freejoint/><geom type="box" size="0.3 0.3 0.3"/></body>
+        </worldbody></mujoco>"""
     )
     (picture,) = pictures.frames(model, model.qpos0[None], width=120, height=90)
     brightness = picture.mean(axis=2)
