@@ -71,14 +71,14 @@ def scanned(algorithm, generations=6):
 
 
 ALGORITHMS = {
-    "samples enter": lambda task: memes.presets.memes(
+    "samples are offered": lambda task: memes.presets.memes(
         task, CELLS, lanes=2, samples=8, offer_samples=True
     ),
     "medians of three": lambda task: memes.presets.memes(
         task, CELLS, lanes=2, samples=8, candidate_samples=3
     ),
     "offspring": lambda task: memes.presets.me(task, CELLS, batch=12),
-    "a task that repeats": lambda task: memes.presets.me(
+    "a resampled task": lambda task: memes.presets.me(
         memes.resampled(task, 3, jnp.median), CELLS, batch=8
     ),
 }

@@ -20,7 +20,7 @@ from memes.store.summary import Summary, load_summary
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 if not RESULTS.exists():  # a source distribution has no results
-    pytest.skip("there are no results here", allow_module_level=True)
+    pytest.skip("a source distribution has no results", allow_module_level=True)
 README, TABLE, BEYOND, CHOOSE = (
     ROOT / name for name in ("README.md", "results/README.md", "docs/beyond.md", "docs/howto/choose.md")
 )
@@ -217,7 +217,7 @@ def test_ratios_in_prose_agree_with_the_medians(percent, a, b, task, documents):
         assert f"{percent}%" in " ".join(document.read_text().split()), document
 
 
-def test_pages_claim_full_separation_of_seeds_only_where_it_holds():
+def test_stated_separations_of_all_seeds_hold():
     said = [
         ("ant", "MEMES-sampling", ["MEMES", "ME-Sampling", "ME-16384", "MEMES-all"]),
         ("arm", "MEMES-ME", ["MEMES", "MEMES-all", "ME-16384", "ME-tuned"]),

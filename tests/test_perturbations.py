@@ -61,7 +61,7 @@ def by_numpy(samples):
 NOISES = {
     "gaussian": lambda blocks: Gaussian(),
     "low-rank": lambda blocks: LowRank(2, blocks),
-    "of rank 1, across blocks": lambda blocks: LowRank(1),
+    "rank 1 across blocks": lambda blocks: LowRank(1),
 }
 
 

@@ -54,16 +54,16 @@ CELLS = {
     "a line": (grid(7), (0,)),
     "a plane": (grid(5, 3), (0, 1)),
     "a plane, turned": (grid(5, 3), (1, 0)),
-    "two of four": (grid(2, 3, 4, 2), (2, 1)),
-    "all of four": (grid(2, 3, 4, 2), ()),
-    "all of three": (grid(2, 3, 4), ()),
-    "all of five": (grid(2, 3, 2, 2, 7), ()),
-    "all of six": (grid(2, 3, 2, 2, 3, 2), ()),
+    "two of four features": (grid(2, 3, 4, 2), (2, 1)),
+    "all of four features": (grid(2, 3, 4, 2), ()),
+    "all of three features": (grid(2, 3, 4), ()),
+    "all of five features": (grid(2, 3, 2, 2, 7), ()),
+    "all of six features": (grid(2, 3, 2, 2, 3, 2), ()),
     "a tessellation": (tessellation(20), (0, 1)),
     "a tessellation, turned": (tessellation(20), (1, 0)),
     "cells without a layout": (Stripes(), (0, 1)),
     "a tessellation of a line": (tessellation(6, k=1), (0,)),
-    "two of three of a tessellation": (tessellation(30, k=3), (2, 0)),
+    "two of three features of a tessellation": (tessellation(30, k=3), (2, 0)),
 }
 
 
@@ -86,7 +86,7 @@ def test_a_tile_is_at_the_position_of_its_features(name):
     found = layout(cells, features)
     low, high = np.asarray(cells.low), np.asarray(cells.high)
     for feature in np.random.default_rng(0).uniform(0.01, 0.99, (30, len(low))):
-        if "two of three" in name:  # only grid cells have sides parallel to the features
+        if "two of three features" in name:  # only grid cells have sides parallel to the features
             feature = (memes.cells.centres(cells)[0] - low) / (high - low)
         (cell,) = cells.index(jnp.asarray(low + feature * (high - low))[None])
         assert found.at(*[*feature[list(features)], 0.5][:2]) == found.of_cell[int(cell)]

@@ -286,7 +286,7 @@ def test_resume_mentions_changes_of_code_and_device(here, capsys):
 def test_unsupported_environment_variables_give_an_error_message(variables, said, tmp_path):
     words = ["run", "arm", *QUICK, "--quiet", "--out", str(tmp_path / "run")]
     if variables == {"JAX_PLATFORMS": "cuda"} and jax.default_backend() == "gpu":
-        pytest.skip("there is a GPU")
+        pytest.skip("this machine has a GPU")
     ended = start(*words, env=os.environ | variables)
     assert ended.stderr.startswith(f"memes: {said}")
     assert ended.stderr.count("\n") == 1

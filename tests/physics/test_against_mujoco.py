@@ -266,8 +266,8 @@ PARAMETERS = {
     "gravity": {"option": 'gravity="3 2 -5"'},
     "no gravity": {"option": 'gravity="0 0 0"'},
     "timestep": {"option": 'timestep="0.011"'},
-    "floor that leans": {"floor": 'zaxis="0.3 -0.2 1"'},
-    "floor that is a wall": {"floor": 'zaxis="-0.2 -1 0.1"'},
+    "tilted floor": {"floor": 'zaxis="0.3 -0.2 1"'},
+    "vertical floor": {"floor": 'zaxis="-0.2 -1 0.1"'},
 }
 
 
@@ -343,7 +343,7 @@ SPECIAL = {
     "a mocap body as an obstacle": """
       <body mocap="true" pos="0.2 0 0"><geom type="box" size="0.2 0.3 0.2"/></body>
       <body pos="0 0 0.2"><freejoint/><geom size="0.15"/><geom size="0.1" pos="0.3 0.1 0"/></body>""",
-    "a tendon that does nothing": """
+    "a tendon without forces": """
       <geom type="plane" size="4 4 1"/>
       <body pos="0 0 0.1"><joint name="a" axis="0 1 0"/><geom type="capsule" size="0.1 0.2"/></body>
       </worldbody><tendon><fixed><joint joint="a" coef="2"/></fixed></tendon><worldbody>""",

@@ -198,7 +198,7 @@ def test_a_step_can_be_mapped_over_seeds(engines, states, emulated_cuda, backend
 
 def test_cuda_needs_a_gpu(kit):
     if devices():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     with pytest.raises(UsageError, match="backend 'cuda' needs an NVIDIA GPU"):
         physics.compile(kit.load("hopper"), backend="cuda")
 

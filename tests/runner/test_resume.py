@@ -330,7 +330,7 @@ def written():
 @pytest.mark.parametrize(
     "generations", [500, *(pytest.param(n, marks=pytest.mark.long) for n in (2_000, 20_000))]
 )
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process writes")
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc/self/io of Linux")
 def test_a_long_host_run_writes_less_than_ten_times_the_size_of_its_results(generations, tmp_path):
     task = replace(TASK, evaluate=lambda keys, x: (-x.var(axis=1), x[:, :2]), jit=False)
     algorithm = memes.presets.memes(task, CELLS, lanes=2, samples=2, fifo_size=64)

@@ -165,7 +165,7 @@ def test_walls_stop_the_ant_and_contacts_agree_with_mujoco(start):
         expected = contacts_of_mujoco(task, recorded, i, length)
         mismatches += np.sum(recorded.contacts[:length, i] != expected)
         checked += np.sum(expected[:, walls])
-    assert checked >= 10, "no ant met the wall"
+    assert checked >= 10, "too few contacts with the wall"
     assert mismatches <= 0.02 * checked
     alive = np.arange(STEPS)[:, None] < np.asarray(outcome.length)
     x, y = recorded.after[..., 0][alive], recorded.after[..., 1][alive]
