@@ -187,8 +187,8 @@ def main(s: Settings) -> None:
             break
         rows.append(row)
         shown = f"{row['error']:.0e}, {row['touching']} touching" if row["error"] is not None else ""
-        said = row["refused"] or f"{row['accepted']} {shown}"
-        print(f"{package:20}{name[-44:]:46}{said[:200]}", flush=True)
+        result = row["refused"] or f"{row['accepted']} {shown}"
+        print(f"{package:20}{name[-44:]:46}{result[:200]}", flush=True)
         if s.json:
             s.json.write_text(json.dumps(rows, indent=1))
     total = Counter(row["package"] for row in rows)

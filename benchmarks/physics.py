@@ -138,9 +138,9 @@ def print_registers(file: Path, fidelity: str) -> None:
         source = Path(folder) / "kernel.cu"
         source.write_text(kernel)
         command = ["nvcc", "-arch=sm_90", "-Xptxas", "-v", "-cubin", "-o", "/dev/null", str(source)]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    registers = re.findall(r"Used (\d+) registers", said)[0]
-    stores, loads = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)[0]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.findall(r"Used (\d+) registers", output)[0]
+    stores, loads = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", output)[0]
     sizes = f"{lines[0]:,} lines of CUDA, {lines[1]:,} of C++"
     print(f"{file.stem}: {registers} registers, spills {stores} / {loads} bytes, {sizes}", flush=True)
 

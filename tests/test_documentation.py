@@ -410,8 +410,8 @@ def test_every_page_is_in_a_list_of_pages():
 
 @pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
 def test_the_number_of_algorithms_is_correct(document):
-    said = f"(MEMES), {len(memes.PRESETS) - 1} other algorithms"
-    assert said in " ".join((ROOT / document).read_text().split())
+    sentence = f"(MEMES), {len(memes.PRESETS) - 1} other algorithms"
+    assert sentence in " ".join((ROOT / document).read_text().split())
 
 
 def test_the_reference_documents_every_option():

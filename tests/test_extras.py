@@ -48,11 +48,11 @@ def test_the_doctor_succeeds_without_robots(no_mujoco):
 
 
 def test_experiments_skip_robots_without_their_simulator(no_mujoco, tmp_path):
-    said = []
+    messages = []
     items = sweep.plan(["main"], TASKS, "laptop", labels=["memes"])
-    todo = sweep._missing(items, [], tmp_path, said.append)
+    todo = sweep._missing(items, [], tmp_path, messages.append)
     assert [item.task for item in todo] == ["arm"]
-    assert f"ant memes is left out: it needs {install('robots')}" in said
+    assert f"ant memes is left out: it needs {install('robots')}" in messages
 
 
 def test_the_doctor_lists_every_extra():

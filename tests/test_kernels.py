@@ -146,6 +146,6 @@ def test_a_long_compilation_is_announced_once(monkeypatch, capfd, tmp_path):
         pytest.skip("there is no C++ compiler")
     monkeypatch.setattr(cxx, "LINES_PER_SECOND", 0.04)
     source = f'// {tmp_path}\n\nextern "C" int seven() {{ return 7; }}\n'
-    for said in ("compiling the test takes about 75 s, once: it is cached\n", ""):
+    for printed in ("compiling the test takes about 75 s, once: it is cached\n", ""):
         assert cxx.loaded(source, "the test").seven() == 7
-        assert capfd.readouterr().err == said
+        assert capfd.readouterr().err == printed

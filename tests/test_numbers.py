@@ -218,13 +218,13 @@ def test_ratios_in_prose_agree_with_the_medians(percent, a, b, task, documents):
 
 
 def test_stated_separations_of_all_seeds_hold():
-    said = [
+    stated = [
         ("ant", "MEMES-sampling", ["MEMES", "ME-Sampling", "ME-16384", "MEMES-all"]),
         ("arm", "MEMES-ME", ["MEMES", "MEMES-all", "ME-16384", "ME-tuned"]),
         ("ant-trap", "MEMES", ["ME-16384", "ME-128", "NSRA-ES", "NSR-ES", "NS-ES", "ES"]),
         ("ant", "MEMES", ["ME-16384"]),
     ]
-    for task, name, others in said:
+    for task, name, others in stated:
         for other in others:
             a, b = (values("QD-score", task, each) for each in (name, other))
             assert min(a) > max(b), (task, name, other)
@@ -241,13 +241,13 @@ def test_p_values_in_the_readme_agree_with_the_summaries():
     pairs = combinations((*others, "MEMES-ME"), 2)
     hexapod = min(p("hexapod", *pair) for pair in pairs)
     text = " ".join(README.read_text().split())
-    for said in (
+    for sentence in (
         f"MEMES-sampling is above each of the others (p = {max(ant):.3f}, 5 seeds each)",
         f"is above each of the others (10 seeds, p = {max(arm):.4f})",
         f"MEMES and ME-16384 do not differ significantly (p = {level:.2f})",
         f"no two algorithms differ significantly (p = {hexapod:.2f} or more, 5 seeds each)",
     ):
-        assert said in text
+        assert sentence in text
     assert f"{p('ant', 'MEMES', 'ME-16384'):.3f}" == "0.008"
 
 

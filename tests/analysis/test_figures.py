@@ -317,5 +317,5 @@ def test_wrong_sources_give_error_messages(run):
 
 def test_plot_functions_are_public():
     program = "import memes; print(memes.plot.archive.__module__)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "memes.analysis.plot"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "memes.analysis.plot"

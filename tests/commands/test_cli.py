@@ -514,11 +514,11 @@ def test_examples_run(example, capfd):
 
 def test_doctor_describes_the_machine_and_checks_the_library(capsys):
     assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for word in ("jax", "cores", "device 0", "precision", "compiled programs", "extra 'evosax'"):
-        assert word in said
-    assert "evolution on the arm: coverage" in said
-    assert "physics against MuJoCo: backend" in said
+        assert word in printed
+    assert "evolution on the arm: coverage" in printed
+    assert "physics against MuJoCo: backend" in printed
 
 
 def test_doctor_names_failed_checks(capsys, monkeypatch):

@@ -47,7 +47,7 @@ def here(tmp_path, monkeypatch):
     Path("own.py").write_text(OWN)
 
 
-def said(words, capsys):
+def error_of(words, capsys):
     assert main(words) == 2
     return capsys.readouterr().err
 
@@ -176,7 +176,7 @@ def test_a_name_is_not_similar_to_an_unrelated_one():
     ],
 )
 def test_messages_suggest_a_correction(words, sentence, capsys):
-    error = said(words.split(), capsys)
+    error = error_of(words.split(), capsys)
     assert sentence in error
     assert error.count("\n") == 1
 
@@ -267,5 +267,5 @@ def test_folders_have_valid_names_for_any_name_of_a_task(tmp_path):
 @pytest.mark.parametrize(("generations", "better"), [(3, "me"), (10**6, "memes-me")])
 def test_a_run_of_a_custom_task_suggests_a_better_algorithm(generations, better):
     parsed = command_line.parse(["own.py:leg", "--joints", "200", "--lanes", "4"], "memes run")
-    said = run.better_choice("own.py:leg", parsed.build(), generations=generations, evaluations=None)
-    assert f"'--algorithm {better}' may be better (deterministic, with " in said
+    message = run.better_choice("own.py:leg", parsed.build(), generations=generations, evaluations=None)
+    assert f"'--algorithm {better}' may be better (deterministic, with " in message

@@ -211,9 +211,9 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
     found = {view.name: view for view in views({"memes": [late, short]})}
     assert found["corrected"].words == "corrected, at the end of each run"
     assert "corrected-evaluations" not in found
-    said = tables.notes({"arm": {"memes": [late, short]}})
+    notes = tables.notes({"arm": {"memes": [late, short]}})
     where = "arm, corrected, at the end of each run"
-    assert f"{where}: corrections differ in generations done (12 and 4)." in said
+    assert f"{where}: corrections differ in generations done (12 and 4)." in notes
 
 
 def corrected_at(run, *rows):
@@ -264,9 +264,9 @@ def test_corrected_scores_are_drawn_for_runs_with_several_corrections():
 def test_a_single_short_run_is_excluded_with_a_note():
     runs = {f"runs/{seed}": made(seed=seed, points=100) for seed in range(3)}
     stray = made(seed=3, points=1)
-    kept, said = without_short(runs | {"runs/stray": stray})
+    kept, notes = without_short(runs | {"runs/stray": stray})
     assert kept == runs
-    assert said == [
+    assert notes == [
         "arm: 'runs/stray' is left out: it has 1 generations, but the median of memes is 100."
     ]
     (view, *_) = views(group(list(kept.values()))["arm"])
@@ -282,8 +282,8 @@ def test_an_algorithm_whose_runs_are_all_short_is_included_with_a_note():
         for name, points in (("memes", 100), ("me", 100), ("me-es", 9))
         for seed in range(2)
     }
-    kept, said = without_short(runs)
-    assert (kept, said) == (runs, [])
+    kept, notes = without_short(runs)
+    assert (kept, notes) == (runs, [])
     (note,) = [note for note in tables.notes(group(list(kept.values()))) if "generations" in note]
     assert note == (
         "arm: equal generations are only 9, because me-es, seed 0, has no more; the median run has 100."

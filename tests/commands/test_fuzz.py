@@ -51,7 +51,10 @@ def test_tracebacks_and_writes_outside_are_detected(originals, scratch, monkeypa
     def write_outside(words):
         Path("../outside/valuable").write_text("gone")
 
-    for broken, said in ((lambda words: 1 / 0, "ZeroDivisionError"), (write_outside, "wrote outside")):
+    for broken, failure in (
+        (lambda words: 1 / 0, "ZeroDivisionError"),
+        (write_outside, "wrote outside"),
+    ):
         monkeypatch.setattr(fuzz, "memes_command", broken)
         monkeypatch.setattr(fuzz, "KINDS", ("plot",))
-        assert said in fuzz.operate(fuzz.random.Random(0), originals, scratch)[2]
+        assert failure in fuzz.operate(fuzz.random.Random(0), originals, scratch)[2]

@@ -63,10 +63,10 @@ def done(tmp_path_factory):
 
 def message(capsys):
     """Return the message that was printed, and check that it has one line."""
-    said = capsys.readouterr().err
-    assert said.startswith("memes: ")
-    assert said.count("\n") == 1
-    return said
+    printed = capsys.readouterr().err
+    assert printed.startswith("memes: ")
+    assert printed.count("\n") == 1
+    return printed
 
 
 def start(*words, **streams):
@@ -125,14 +125,14 @@ def test_a_disk_without_write_access_gives_an_error_message(
     before = content()
     monkeypatch.setattr("memes.store.files.os.fsync", refuse)
     assert main([command[0], str(done), *command[1:]]) == 1
-    said = message(capsys)
-    assert os.strerror(number) in said
-    assert file in said
+    printed = message(capsys)
+    assert os.strerror(number) in printed
+    assert file in printed
     assert content() == before
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "printed"),
     [
         (MemoryError(), 1, "there is not enough memory"),
         (RecursionError(), 2, "nested too deeply"),
@@ -141,17 +141,17 @@ def test_a_disk_without_write_access_gives_an_error_message(
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_external_failures_of_a_command_give_an_error_message(error, code, said, capsys, monkeypatch):
+def test_external_failures_of_a_command_give_an_error_message(error, code, printed, capsys, monkeypatch):
     def end():
         raise error
 
     monkeypatch.setattr("memes.commands.list.list", end)
     assert main(["list"]) == code
-    assert said in message(capsys)
+    assert printed in message(capsys)
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "printed"),
     [
         ("own.py:leaves_first", "'me' on task 'noisy-arm' raised SystemExit: 0 ("),
         (
@@ -165,22 +165,22 @@ def test_external_failures_of_a_command_give_an_error_message(error, code, said,
         ("broken.py:task", "task 'broken.py:task' raised SyntaxError: "),
     ],
 )
-def test_a_simulator_that_exits_or_fails_gives_an_error_message(task, said, here, capsys):
+def test_a_simulator_that_exits_or_fails_gives_an_error_message(task, printed, here, capsys):
     assert main(["run", task, *QUICK, "--quiet", "--out", "run"]) == 1
-    assert said in message(capsys)
+    assert printed in message(capsys)
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "printed"),
     [
         ("own.py:leaves_first", "task 'own.py:leaves_first' raised SystemExit: 0 ("),
         ("own.py:fails_first", "task 'own.py:fails_first' raised ZeroDivisionError: no licence ("),
         ("own.py:untraceable", "task 'own.py:untraceable' raised AttributeError: "),
     ],
 )
-def test_a_task_that_cannot_be_checked_gives_an_error_message(task, said, here, capsys):
+def test_a_task_that_cannot_be_checked_gives_an_error_message(task, printed, here, capsys):
     assert main(["check", task, "--genotypes", "4"]) == 1
-    assert said in message(capsys)
+    assert printed in message(capsys)
 
 
 def test_a_simulator_may_change_the_current_folder(here, capsys):
@@ -229,7 +229,7 @@ def test_a_task_file_may_have_the_name_of_a_module(name, here):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (["run", "builtins:int"], "must be a Task or a function that returns one, got type"),
         (["run", "arm", "--algorithm", "builtins:dict"], "that returns an Algorithm, got type"),
@@ -238,12 +238,12 @@ def test_a_task_file_may_have_the_name_of_a_module(name, here):
         (["run", "arm", "--config", "large.toml"], "config: 'large.toml' has more than 65,536 bytes"),
     ],
 )
-def test_wrong_names_and_files_give_an_error_message(words, said, here, capsys):
+def test_wrong_names_and_files_give_an_error_message(words, printed, here, capsys):
     Path("deep.toml").write_text("lanes = " + "[" * 60_000)
     Path("dotted.toml").write_text("lanes" + ".a" * 30_000 + " = 1")
     Path("large.toml").write_text("#" * 2**17)
     assert main(words) == 2
-    assert said in message(capsys)
+    assert printed in message(capsys)
 
 
 def test_resume_mentions_changes_of_code_and_device(here, capsys):
@@ -252,17 +252,19 @@ def test_resume_mentions_changes_of_code_and_device(here, capsys):
     resume = ["resume", "run", "--task", "task.py:task", "--generations"]
     capsys.readouterr()
     assert main([*resume, "3"]) == 0
-    said = capsys.readouterr().err
-    assert "changed" not in said
-    assert "results may differ" not in said
+    printed = capsys.readouterr().err
+    assert "changed" not in printed
+    assert "results may differ" not in printed
     Path("task.py").write_text("import memes\n# better\ntask = memes.tasks.arm(joints=3)")
     config = json.loads(Path("run/config.json").read_text())
     config["versions"]["jax"], config["device"] = "0.1.2", "abacus"
     Path("run/config.json").write_text(json.dumps(config))
     assert main([*resume, "4"]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert "the code of 'task.py:task' has changed since the run began" in said
-    assert "the run began with device abacus, jax 0.1.2, and continues with device cpu: cpu, jax" in said
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "the code of 'task.py:task' has changed since the run began" in printed
+    assert (
+        "the run began with device abacus, jax 0.1.2, and continues with device cpu: cpu, jax" in printed
+    )
     assert main([*resume, "5", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     config = json.loads(Path("run/config.json").read_text())
@@ -272,7 +274,7 @@ def test_resume_mentions_changes_of_code_and_device(here, capsys):
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "printed"),
     [
         ({"JAX_PLATFORMS": "cuda"}, "JAX_PLATFORMS=cuda: "),
         ({"JAX_DISABLE_JIT": "1"}, "JAX_DISABLE_JIT=1: memes does not run with it"),
@@ -283,12 +285,12 @@ def test_resume_mentions_changes_of_code_and_device(here, capsys):
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
-def test_unsupported_environment_variables_give_an_error_message(variables, said, tmp_path):
+def test_unsupported_environment_variables_give_an_error_message(variables, printed, tmp_path):
     words = ["run", "arm", *QUICK, "--quiet", "--out", str(tmp_path / "run")]
     if variables == {"JAX_PLATFORMS": "cuda"} and jax.default_backend() == "gpu":
         pytest.skip("this machine has a GPU")
     ended = start(*words, env=os.environ | variables)
-    assert ended.stderr.startswith(f"memes: {said}")
+    assert ended.stderr.startswith(f"memes: {printed}")
     assert ended.stderr.count("\n") == 1
     assert ended.returncode == 2
 

@@ -84,8 +84,8 @@ def test_archives_that_cannot_be_merged_give_an_error_message(capsys):
             shutil.copytree("one", "bare")
             Path("bare/corrected.npz").unlink()
         assert main(["merge", *words]) == 2
-        said = capsys.readouterr().err
-        assert sentence in said
-        assert said.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert sentence in printed
+        assert printed.count("\n") == 1
     assert not Path("new.npz").exists()
     assert Path("taken.npz").read_text() == "mine"

@@ -185,9 +185,9 @@ def test_no_run_starts_after_the_time_limit(swept, asked, tmp_path, monkeypatch,
         words = [word for word in WORDS if word != "--quiet"]
         limits = ["--seeds-per-batch", "1", "--minutes", "1", "--runs-only"]
         assert main([*words, str(tmp_path), *limits]) == 0
-    said = capsys.readouterr()
-    assert "1 minutes are over: the same command continues" in said.err
-    assert "1 of 2 runs" in said.out
+    printed = capsys.readouterr()
+    assert "1 minutes are over: the same command continues" in printed.err
+    assert "1 of 2 runs" in printed.out
     assert set(summaries(tmp_path)) == {("me", 0)}
     assert not (tmp_path / "laptop/claims.md").exists()
     asked.clear()
@@ -299,12 +299,14 @@ def test_a_plan_can_be_restricted_to_labels_and_seeds():
 
 def test_the_list_shows_planned_runs(capsys):
     assert main(["reproduce", "--list", "lanes", "time", "--tasks", "arm"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for name in ("lanes", "time"):
-        assert f"{name:12}{EXPERIMENTS[name].title}" in said
-    assert any(line.split()[:5] == ["arm", "memes-x4", "2,000", "10", "0"] for line in said.splitlines())
-    assert "arm       in turns: me-128, me, memes, memes-all" in said
-    assert "pga-me" not in said
+        assert f"{name:12}{EXPERIMENTS[name].title}" in printed
+    assert any(
+        line.split()[:5] == ["arm", "memes-x4", "2,000", "10", "0"] for line in printed.splitlines()
+    )
+    assert "arm       in turns: me-128, me, memes, memes-all" in printed
+    assert "pga-me" not in printed
 
 
 @pytest.mark.parametrize(

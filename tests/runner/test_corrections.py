@@ -160,9 +160,9 @@ def test_the_first_interrupt_saves_the_run_and_the_second_skips_the_correction(
         assert stopped.correction is None
         assert memes.load_run(twice).correction is None
         jax.tree.map(np.testing.assert_array_equal, memes.load_archive(twice), stopped.archive)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "skipping the rest of the re-evaluation" in said
-    assert f"'memes reevaluate {twice}' does it later" in said
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "skipping the rest of the re-evaluation" in printed
+    assert f"'memes reevaluate {twice}' does it later" in printed
     for out in (once, twice):
         memes.resume(algorithm, out, progress=False)
         assert_equal_runs(whole.folder, out)
@@ -196,8 +196,8 @@ def test_elites_are_re_evaluated_in_smaller_batches_if_memory_is_short(
     room = iter([2**40, 2])  # enough for a generation, but not for re-evaluation
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
     cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})
-    said = " ".join(capsys.readouterr().err.split())
-    assert "that is too much memory: re-evaluating in batches of 1 evaluations" in said
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "that is too much memory: re-evaluating in batches of 1 evaluations" in printed
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), cut.correction, whole.correction
     )
@@ -332,9 +332,9 @@ def test_wrong_uses_of_the_command_give_a_one_line_error(whole, tmp_path, capsys
     }
     for sentence, arguments in wrong.items():
         assert main(arguments) == 2, sentence
-        said = capsys.readouterr().err
-        assert sentence in said
-        assert said.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert sentence in printed
+        assert printed.count("\n") == 1
     with pytest.raises(memes.UsageError, match="statistic must be one of median, mean, got 'mode'"):
         Corrections(statistic="mode")
 
@@ -394,11 +394,11 @@ def test_a_correction_on_the_host_respects_the_limit(limit, times, capsys):
     searched, elites, spent, samples = evaluations_of(observer=Corrections(samples=40, limit=limit))
     expected = max(1, min(40, times * searched[-1] // elites[-1]))
     assert (samples.tolist(), spent.tolist()) == ([expected], [expected * elites[-1]])
-    said = " ".join(capsys.readouterr().err.split())
+    printed = " ".join(capsys.readouterr().err.split())
     often = "once" if expected == 1 else f"{expected:.0f} times"
-    assert f"re-evaluating every elite {often}: {spent[-1]:,.0f} evaluations" in said
+    assert f"re-evaluating every elite {often}: {spent[-1]:,.0f} evaluations" in printed
     needed = f"--reevaluate-limit {-(-40 * elites[-1] // int(searched[-1]))} allows them"
-    assert (needed in said) == (expected < 40)
+    assert (needed in printed) == (expected < 40)
 
 
 def test_an_earlier_correction_takes_at_most_the_search_since_the_previous_one():

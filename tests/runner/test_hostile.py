@@ -47,8 +47,8 @@ def test_invalid_values_are_counted_and_reported_once_and_stored_nowhere(fault, 
     expected = 0.1 * 40 * algorithm.batch_size
     assert 0.7 * expected < counts.pop(fault) < 1.3 * expected
     assert not any(counts.values())
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("they are left out") == 1
+    printed = " ".join(capsys.readouterr().err.split())
+    assert printed.count("they are left out") == 1
     for leaf in jax.tree.leaves(result.state._replace(archive=None)):
         assert np.isfinite(leaf).all()
         assert np.abs(leaf).max(initial=0) < LIMIT
@@ -61,11 +61,11 @@ def test_invalid_values_are_counted_and_reported_once_and_stored_nowhere(fault, 
 def test_invalid_values_are_reported_once_per_seed(capsys):
     algorithm = memes.presets.me(poisoned(np.nan, feature=False), batch=8)
     runs = memes.run(algorithm, generations=12, seeds=[3, 4], call_seconds=0)
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     for run in runs:
         assert 0 < run.metrics["faults_nan"][-1] < 12 * 8 / 2
         assert np.isfinite(run.archive.fitness[run.archive.occupied]).all()
-        lines = [line for line in said.splitlines() if line.startswith(f"seed {run.config.seed}: ")]
+        lines = [line for line in printed.splitlines() if line.startswith(f"seed {run.config.seed}: ")]
         assert sum("are not a number: they are left out" in line for line in lines) == 1
 
 
@@ -112,8 +112,8 @@ def test_a_simulator_that_raises_occasionally_loses_only_those_rows(capsys):
     task = replace(host(simulate), init=lambda key, n: 0.5 + 0.0 * ARM.init(key, n))
     algorithm = small(task, sigma=0.2)
     result = memes.run(algorithm, generations=5, seed=0)
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("raised ArithmeticError: joint [/0] got stuck; evaluations that fail") == 1
+    printed = " ".join(capsys.readouterr().err.split())
+    assert printed.count("raised ArithmeticError: joint [/0] got stuck; evaluations that fail") == 1
     assert result.metrics["faults_nan"][-1] > 5
     assert (np.asarray(result.archive.genotypes)[:, 0] <= 0.9).all()
     assert result.archive.occupied.any()
@@ -128,15 +128,15 @@ def test_rows_that_raise_are_found_at_any_position():
             raise ArithmeticError("stuck")
         return 10 + x[:, 0], x[:, 1:3]
 
-    said = []
-    task = surviving(host(simulate), said.append, rows=11)
+    messages = []
+    task = surviving(host(simulate), messages.append, rows=11)
     x = np.repeat(np.arange(11.0)[:, None], 4, axis=1)
     fitness, feature = task.evaluate(np.arange(11), x)
     np.testing.assert_array_equal(fitness, np.where(bad, np.nan, 10 + x[:, 0]))
     np.testing.assert_array_equal(feature, np.where(bad[:, None], np.nan, x[:, 1:3]))
     fitness, _ = task.evaluate(np.arange(4), x[4:8])
     assert np.isnan(fitness).all()
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 def test_a_simulator_that_raises_for_a_whole_generation_ends_the_run():
@@ -168,9 +168,9 @@ def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
     task = replace(ARM, evaluate=evaluate)
     algorithm = memes.presets.me(task, memes.cells.grid(task, (10, 10)), batch=16)
     memes.run(algorithm, generations=3, out=tmp_path / "run")
-    said = " ".join(capfd.readouterr().err.split())
-    assert said.count("raised FileNotFoundError: no joint 0; evaluations that fail") == 1
-    assert "Traceback" not in said
+    printed = " ".join(capfd.readouterr().err.split())
+    assert printed.count("raised FileNotFoundError: no joint 0; evaluations that fail") == 1
+    assert "Traceback" not in printed
     lost = int(memes.load_run(tmp_path / "run").metrics["faults_nan"][-1])
     assert 2 < lost < 30
     refused[0] = -1.0
@@ -283,10 +283,10 @@ def test_features_outside_the_bounds_are_counted_and_reported_once(build, capsys
     assert abs(counted[0] / evaluations[0] - expected) < 0.2
     assert (np.diff(counted) <= np.diff(evaluations)).all()
     assert (np.diff(counted) > 0).all()
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("of the features lie outside feature_low and feature_high") == 1
+    printed = " ".join(capsys.readouterr().err.split())
+    assert printed.count("of the features lie outside feature_low and feature_high") == 1
     # Four means are too few for a suggestion of bounds.
-    assert ("bounds that fit are feature_low=" in said) == (build is memes.presets.me)
+    assert ("bounds that fit are feature_low=" in printed) == (build is memes.presets.me)
 
 
 def test_undeclared_noise_of_a_compiled_task_is_reported(capsys):

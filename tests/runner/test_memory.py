@@ -98,9 +98,9 @@ def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path,
     assert memes.load_run(tmp_path / "fits").config.chunk is None
     monkeypatch.setattr(memory, "available", lambda: full[0])  # a run may use only nine tenths of it
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
-    said = " ".join(capsys.readouterr().err.split())
+    printed = " ".join(capsys.readouterr().err.split())
     chunk = memes.load_run(tmp_path / "cut").config.chunk
-    assert f"that is too much memory: evaluating in chunks of {chunk} of 36 evaluations" in said
+    assert f"that is too much memory: evaluating in chunks of {chunk} of 36 evaluations" in printed
     assert chunk < 36
     assert cut.metrics["evaluations"][-1] == 72
 
@@ -135,7 +135,7 @@ def test_if_memory_is_short_seeds_and_then_rows_per_call_are_reduced(
     monkeypatch.setattr(memory, "needed", lambda compiled: next(left))
     options = {"seeds": 8, "chunk": None, "exactly": False, **options}
     algorithm = replace(small(TASK), chunk=options.pop("chunk"))
-    program = device.compile_fitting(algorithm, generations=6, say=lambda said: None, **options)
+    program = device.compile_fitting(algorithm, generations=6, say=lambda message: None, **options)
     assert (program.seeds, program.algorithm.chunk) == compiled[-1] == expected
     assert len(compiled) == len(needs)
 

@@ -162,13 +162,13 @@ def test_a_process_that_dies_ends_the_others_and_the_run_can_be_resumed(tmp_path
         wait_for_checkpoint(processes, tmp_path / "run")
         processes[1].send_signal(signal.SIGKILL)
         killed = time.monotonic()
-        said, _ = processes[0].communicate(timeout=60)
+        printed, _ = processes[0].communicate(timeout=60)
         assert time.monotonic() - killed < 30
     finally:
         for process in processes:
             process.kill()
     assert processes[0].returncode == 1
-    assert "memes: process 1 of this run ended or cannot be reached; 'memes resume'" in said
+    assert "memes: process 1 of this run ended or cannot be reached; 'memes resume'" in printed
     assert "generation" not in processes[1].communicate()[0]  # only the first process prints progress
 
     newest = max(int(file.stem) for file in (tmp_path / "run/checkpoints").glob("*.npz"))
@@ -198,18 +198,18 @@ def test_processes_stop_together_and_can_be_resumed_with_another_number(tmp_path
         wait_for_checkpoint(processes, folder)
         for process in processes:
             process.terminate()
-        said = [process.communicate(timeout=60)[0] for process in processes]
-        assert [process.returncode for process in processes] == [143, 0], said
-        assert "(SIGTERM); 'memes resume" in said[0]
-        assert "memes" not in said[1]
+        printed = [process.communicate(timeout=60)[0] for process in processes]
+        assert [process.returncode for process in processes] == [143, 0], printed
+        assert "(SIGTERM); 'memes resume" in printed[0]
+        assert "memes" not in printed[1]
         more = memes.load_run(folder).generations + 5
         processes = launch(f"resume {folder} --generations {more}", 3)
-        said = [process.communicate(timeout=200)[0] for process in processes]
+        printed = [process.communicate(timeout=200)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0, 0, 0], said
-    assert "2 x cpu (of 3: the others wait)" in said[0]
+    assert [process.returncode for process in processes] == [0, 0, 0], printed
+    assert "2 x cpu (of 3: the others wait)" in printed[0]
     whole = memes.run(small(), generations=more, shards=2, progress=False).archive
     for one, other in zip(*map(jax.tree.leaves, (memes.load_run(folder).archive, whole)), strict=True):
         np.testing.assert_array_equal(one, other)

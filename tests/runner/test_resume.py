@@ -378,7 +378,7 @@ def test_an_edited_configuration_gives_a_one_line_error_or_none(data, commanded,
         code = main(["resume", str(folder), "--generations", "9", "--quiet"])
     except SystemExit as stopped:
         code = stopped.code
-    said = capsys.readouterr().err
-    assert code == (2 if said else 0)
-    assert said.count("\n") == (code == 2)
-    assert str(folder) in said or not said
+    printed = capsys.readouterr().err
+    assert code == (2 if printed else 0)
+    assert printed.count("\n") == (code == 2)
+    assert str(folder) in printed or not printed

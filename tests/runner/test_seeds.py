@@ -134,9 +134,9 @@ def test_seeds_that_run_together_agree_with_single_runs_up_to_rounding(
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
     results = memes.run(algorithm, out=tmp_path, **OPTIONS | {"progress": True})
-    said = capsys.readouterr().err
-    assert "3 seeds of memes together" in said
-    assert "that is too much memory: running 2 at once" in said
+    printed = capsys.readouterr().err
+    assert "3 seeds of memes together" in printed
+    assert "that is too much memory: running 2 at once" in printed
     assert_agree(results, single)
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["seed-0", "seed-3", "seed-5"]
     for seed, result in zip(SEEDS, results, strict=True):
@@ -214,9 +214,9 @@ def test_stopping_one_seed_does_not_stop_the_others(batch, tmp_path, capsys):
     assert [run.stopped for run in runs] == [None, "it is enough", None]
     for i in (0, 2):
         assert_same_bits(runs[i], batch[i])
-    said = capsys.readouterr().err
-    assert "seed 3: stopping: it is enough" in said
-    assert "generation 12/12" in said  # progress does not wait for the stopped seed
+    printed = capsys.readouterr().err
+    assert "seed 3: stopping: it is enough" in printed
+    assert "generation 12/12" in printed  # progress does not wait for the stopped seed
     (resumed,) = memes.resume(quick, tmp_path, progress=False)
     assert_same_bits(resumed, batch[1])
     assert_saved(tmp_path, batch)

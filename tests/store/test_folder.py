@@ -65,9 +65,9 @@ def test_a_run_of_version_0_1_can_only_be_restarted(tmp_path, capsys):
     np.savez(run / "checkpoints/00000030.npz", about=np.array(json.dumps(about)))
     command = ["resume", str(run), "--generations", "31", "--quiet"]
     assert main(command) == 2
-    said = capsys.readouterr().err
-    assert "has format version 1, of an older memes: continue with that one, or start again" in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "has format version 1, of an older memes: continue with that one, or start again" in printed
+    assert printed.count("\n") == 1
     shutil.rmtree(run / "checkpoints")
     assert main(command) == 0
     again = memes.load_run(run)
@@ -129,12 +129,12 @@ def test_damaged_files_of_a_run_give_a_one_line_error(data, whole, tmp_path):
     (folder / name).write_bytes(bad)
     if kind == "missing":
         (folder / name).unlink()
-    said = f"{name} is read without an error"
+    message = f"{name} is read without an error"
     try:
         memes.load_run(folder)
     except UsageError as error:
-        said = str(error)
+        message = str(error)
     finally:
         (folder / name).write_bytes(good)
-    assert name in said or "does not contain a run" in said
-    assert "\n" not in said
+    assert name in message or "does not contain a run" in message
+    assert "\n" not in message

@@ -74,8 +74,8 @@ def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsy
     target = "mine" if folder else "content" if Path("content").exists() else "valuable"
     before = [path.read_bytes() for path in (*sorted(Path("mine").iterdir()), Path("valuable"))]
     place.symlink_to(Path(target).absolute())
-    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert f"'run/{name}' is a link" in said
+    printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert f"'run/{name}' is a link" in printed
     after = [path.read_bytes() for path in (*sorted(Path("mine").iterdir()), Path("valuable"))]
     assert before == after
 
@@ -158,8 +158,8 @@ def test_pipes_are_refused_without_waiting(name, capsys):
     os.mkfifo(Path("run", name))
     readers = {"summary.json": ["compare"], "corrected.csv": ["plot"]}
     for command in readers.get(name, ["plot", "view"]):
-        said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-        assert f"'run/{name}' is not a regular file" in said
+        printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
+        assert f"'run/{name}' is not a regular file" in printed
 
 
 def test_links_inside_folders_are_not_followed(capsys):
@@ -208,9 +208,9 @@ def test_a_decompression_bomb_is_refused(name, low_limits, capsys):
     with np.load(Path("run", name)) as data:
         np.savez_compressed(Path("run", name), **dict(data), bomb=np.zeros(2**21, np.int8))
     for command in ("plot", "view"):
-        said = refused(command, "run", capsys=capsys)
-        assert f"'run/{name}' would need 2," in said
-        assert "at most 1,048,576 are allowed" in said
+        printed = refused(command, "run", capsys=capsys)
+        assert f"'run/{name}' would need 2," in printed
+        assert "at most 1,048,576 are allowed" in printed
 
 
 def test_large_files_are_read_if_their_size_justifies_the_memory(low_limits):
@@ -293,16 +293,18 @@ CONFIGS = [
 @pytest.mark.parametrize("command", ["plot", "export", "video", "resume", "reevaluate", "view"])
 def test_entries_of_config_json_are_checked(changed, command, capsys):
     edit("config.json", **changed)
-    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert next(iter(changed)) in said or "goal" in said or "walls" in said or "start" in said
-    assert "'run/config.json'" in said
+    printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert (
+        next(iter(changed)) in printed or "goal" in printed or "walls" in printed or "start" in printed
+    )
+    assert "'run/config.json'" in printed
 
 
 @pytest.mark.parametrize("command", ["plot", "export", "video", "reevaluate", "view"])
 def test_the_number_of_feature_names_is_checked(command, capsys):
     edit("config.json", feature_names=["x"])
-    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert "feature_names in 'run/config.json' must be one name per feature" in said
+    printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert "feature_names in 'run/config.json' must be one name per feature" in printed
 
 
 IMPOSSIBLE = [
@@ -353,8 +355,8 @@ def test_missing_columns_are_reported(name, command, capsys):
 @pytest.mark.parametrize("command", ["plot", "reevaluate", "view"])
 def test_lanes_of_wrong_shapes_are_refused(changed, command, capsys):
     forge("lanes.npz", **changed)
-    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert "lanes.npz' is damaged or not what its name says: its arrays are not of the same" in said
+    printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert "lanes.npz' is damaged or not what its name says: its arrays are not of the same" in printed
 
 
 def test_rows_of_wrong_lengths_are_reported():
@@ -397,8 +399,8 @@ SUMMARIES = [
 @pytest.mark.parametrize("changed", SUMMARIES, ids=str)
 def test_entries_of_summary_json_are_checked(changed, capsys):
     edit("summary.json", **changed)
-    said = refused("compare", "run", "--out", "comparison", capsys=capsys)
-    assert "'run/summary.json'" in said
+    printed = refused("compare", "run", "--out", "comparison", capsys=capsys)
+    assert "'run/summary.json'" in printed
     assert not Path("comparison").exists()
 
 
@@ -423,5 +425,5 @@ def test_complex_numbers_are_refused(name, capsys):
         complex_one = data[name].astype(complex)
     forge("archive.npz", **{name: complex_one})
     for command in ("plot", "reevaluate", "export"):
-        said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-        assert f"its {name} has entries of type complex" in said
+        printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
+        assert f"its {name} has entries of type complex" in printed

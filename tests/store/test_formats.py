@@ -130,6 +130,8 @@ def test_unusual_metrics_are_exported_or_refused(to, rows, run, tmp_path, capsys
     shutil.copytree(run.folder, tmp_path / "run")
     (tmp_path / "run/metrics.csv").write_text(HEAD + rows)
     code = main(["export", str(tmp_path / "run"), "--to", to])
-    said = capsys.readouterr().err
-    assert (code, "must be whole numbers that increase" in said) == ((2, True) if rows else (0, False))
-    assert said.count("\n") == bool(rows)
+    printed = capsys.readouterr().err
+    assert (code, "must be whole numbers that increase" in printed) == (
+        (2, True) if rows else (0, False)
+    )
+    assert printed.count("\n") == bool(rows)

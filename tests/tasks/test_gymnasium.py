@@ -181,9 +181,9 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     options = ["--algorithm", "me", "--batch", "6", "--generations", "2", "--resolution", "4", "4"]
     out = ["--out", str(tmp_path / "run"), "--no-figures-draw", "--reevaluate-samples", "2"]
     assert main(["run", *words, *options, *out, "--workers", "2", "--worker-rows", "3"]) == 0
-    said = capsys.readouterr()
-    assert "evaluating on 2 workers, in blocks of 3" in said.err
-    assert "evaluations/s  2 workers" in " ".join(said.err.split("\n"))
+    printed = capsys.readouterr()
+    assert "evaluating on 2 workers, in blocks of 3" in printed.err
+    assert "evaluations/s  2 workers" in " ".join(printed.err.split("\n"))
     run = memes.load_run(tmp_path / "run")
     assert run.config.feature_low == pytest.approx([-4.8, -0.418879], abs=1e-5)
     assert np.nanmax(run.archive.fitness) <= 10

@@ -230,9 +230,9 @@ WRONG = {
 def test_a_wrong_use_gives_a_one_line_error(sentence, arm_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["video", str(arm_run), *WRONG[sentence]]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert printed.count("\n") == 1
     assert not list(Path().iterdir())
 
 

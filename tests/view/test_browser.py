@@ -317,11 +317,11 @@ def test_buttons_save_the_selected_elite_and_the_command_replays_it(
         else:
             assert video.read_bytes()[4:8] == b"ftyp"
         tab.says(f"{video.name} has been drawn")
-        said = tab.page.locator("table").first.inner_text()
+        printed = tab.page.locator("table").first.inner_text()
     words = ["replay", str(ant_run), "--cell", str(cell), "--sheet", str(tmp_path / "sheet.png")]
     assert main(words) == 0
     fitness = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("fitness"))
-    assert set(fitness.split()[1:]) <= set(said.split())  # the simulator replays the same episode
+    assert set(fitness.split()[1:]) <= set(printed.split())  # the simulator replays the same episode
 
 
 @pytest.mark.long

@@ -200,11 +200,11 @@ def test_a_removed_correction_is_not_shown(tmp_path):
 def test_the_text_of_a_run_shows_its_progress_and_escapes_its_names(run):
     now = Follower(run.folder).poll(strict=True)
     config = dataclasses.replace(now.header.config, algorithm="<script>", task="[a](b)")
-    said = labels.of_run(now._replace(header=now.header._replace(config=config)))
-    assert "&lt;script&gt;" in said
-    assert "\\[a\\](b)" in said
-    assert "generation 8 of 8, finished" in said
-    assert f"coverage **{run.metrics['coverage'][-1]:.1%}**" in said
+    text = labels.of_run(now._replace(header=now.header._replace(config=config)))
+    assert "&lt;script&gt;" in text
+    assert "\\[a\\](b)" in text
+    assert "generation 8 of 8, finished" in text
+    assert f"coverage **{run.metrics['coverage'][-1]:.1%}**" in text
     assert "running" in labels.of_run(now._replace(header=now.header._replace(outcome=None)))
 
 
@@ -240,13 +240,13 @@ def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     elite = labels.EliteFacts(
         run.archive, cell, correction, 7, drawing, int(run.archive.generation[cell])
     )
-    said = labels.of_elite(elite, ["x", "y"]).replace(labels.SPACE, "")
+    text = labels.of_elite(elite, ["x", "y"]).replace(labels.SPACE, "")
     stored = f"{float(run.archive.fitness[cell]):.4g}"
-    assert f"| fitness | {stored} | 0.25 | {stored} |" in said  # the arm is deterministic
-    assert "after re-evaluation in cell **7 (1 3)**" in said
-    assert "not saved" not in said
+    assert f"| fitness | {stored} | 0.25 | {stored} |" in text  # the arm is deterministic
+    assert "after re-evaluation in cell **7 (1 3)**" in text
+    assert "not saved" not in text
     x = f"{float(run.archive.feature[cell, 0]):.4g}"
-    assert f"| x | {x} | 0 | {x} |" in said
+    assert f"| x | {x} | 0 | {x} |" in text
     lost = labels.of_elite(elite._replace(holds=None, drawing=None, shown=99), ["x", "y"])
     assert f"| fitness | {stored} | lost |" in lost.replace(labels.SPACE, "")
     assert "the colour shows the elite of generation 100, which is not saved" in lost

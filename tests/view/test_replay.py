@@ -247,9 +247,9 @@ def test_without_a_renderer_an_error_message_names_a_remedy(ant_run, capsys, mon
     monkeypatch.setattr(pictures, "_works", lambda name: False)
     pictures.library.cache_clear()
     assert main(["replay", str(ant_run), "--sheet", "sheet.png"]) == 2
-    said = capsys.readouterr().err
-    assert "pictures cannot be drawn here" in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "pictures cannot be drawn here" in printed
+    assert printed.count("\n") == 1
     monkeypatch.setenv("MUJOCO_GL", "glx")
     assert main(["replay", str(ant_run), "--video", "video.gif"]) == 2
     assert "MUJOCO_GL=glx cannot draw pictures here" in capsys.readouterr().err
@@ -287,17 +287,17 @@ def test_replay_writes_the_requested_files_and_prints_the_episode(renderer, ant_
     files = {"sheet": "sheet.png", "video": "video.gif", "paths": "paths.png"}
     words = [word for option, file in files.items() for word in (f"--{option}", file)]
     assert main(["replay", str(ant_run), "--best", *words, "--draws", "3"]) == 0
-    said = capsys.readouterr().out
-    assert f"ant, cell {elites.name(run.archive.cells, cell)}" in said
-    table = {line[:38].strip(): line[38:].split() for line in said.splitlines()}
+    printed = capsys.readouterr().out
+    assert f"ant, cell {elites.name(run.archive.cells, cell)}" in printed
+    table = {line[:38].strip(): line[38:].split() for line in printed.splitlines()}
     assert table[""] == ["stored", "this", "episode"]
     assert table["fitness"][0] == f"{run.archive.fitness[cell]:.4g}"
     for name, value in zip(task.feature_names, run.archive.feature[cell], strict=True):
         assert table[name][0] == f"{value:.4g}"
-    assert "final x over 3 starts: mean" in said
+    assert "final x over 3 starts: mean" in printed
     for file in files.values():
         assert Path(file).stat().st_size > 1000
-        assert file in said
+        assert file in printed
     from PIL import Image
 
     with Image.open("video.gif") as video:
@@ -396,9 +396,9 @@ def test_help_explains_every_option(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["replay", "--help"])
     assert stopped.value.code == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for name in inspect.signature(replay).parameters:
-        assert name == "run" or f"--{name} " in said
+        assert name == "run" or f"--{name} " in printed
 
 
 # -------------------------------------------------------------------------------------------- maps

@@ -227,14 +227,14 @@ def test_the_installed_viser_has_all_required_private_names(shown):
     assert server.missing(shown.server) == []
 
 
-@pytest.mark.parametrize(("owner", "name", "said"), [*private_names()])
-def test_missing_messages_of_viser_are_named(shown, monkeypatch, owner, name, said):
+@pytest.mark.parametrize(("owner", "name", "entry"), [*private_names()])
+def test_missing_messages_of_viser_are_named(shown, monkeypatch, owner, name, entry):
     if owner is viser._messages:
         monkeypatch.delattr(owner, name)
     else:
         monkeypatch.setattr(owner, "__dataclass_fields__", {**owner.__dataclass_fields__})
         del owner.__dataclass_fields__[name]
-    assert server.missing(shown.server) == [said]
+    assert server.missing(shown.server) == [entry]
 
 
 @pytest.mark.parametrize("path", [server.CONTROLS, server.QUEUE])
@@ -434,5 +434,5 @@ def test_the_page_continues_after_any_camera_and_event(page_and_server, monkeypa
         assert eventually(lambda: shown.turn() or received[-1:] == ["pause"])
         shown.turn()
     assert shown.panel.playing.value != playing
-    (said,) = (text for text in caplog.messages if "by an event" in text)  # printed only once
-    assert "the page continues after ZeroDivisionError: by an event" in said
+    (message,) = (text for text in caplog.messages if "by an event" in text)  # printed only once
+    assert "the page continues after ZeroDivisionError: by an event" in message

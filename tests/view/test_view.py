@@ -87,12 +87,12 @@ def test_the_page_of_a_run_stays_until_ctrl_c(tmp_path):
         interruptible("-m", "memes", *command), stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            said = ""
-            while not ("http://" in said and "the page stays" in said):
+            printed = ""
+            while not ("http://" in printed and "the page stays" in printed):
                 line = process.stdout.readline()
-                assert line, said
-                said += line
-            url = re.search(r"http://\S+", said)[0]
+                assert line, printed
+                printed += line
+            url = re.search(r"http://\S+", printed)[0]
             assert opens(url)
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=60) == 0
