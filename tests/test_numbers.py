@@ -14,7 +14,17 @@ import memes
 from memes.analysis.statistics import rank_sum
 from memes.reproduce import results
 from memes.reproduce.claims import judge
-from memes.reproduce.quantities import Evidence, best, coverage, kept, lifespan, productive, qd, step
+from memes.reproduce.quantities import (
+    Evidence,
+    area,
+    best,
+    coverage,
+    kept,
+    lifespan,
+    productive,
+    qd,
+    step,
+)
 from memes.store.summary import Summary, load_summary
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +87,7 @@ def _values(quantity, evidence, label):
         "coverage": coverage,
         "max fitness": best,
         "longest productive life": productive,
+        "mean QD-score over the log of evaluations": area,
     }
     return of[quantity.removesuffix(", corrected")](label).values(evidence)
 
@@ -316,9 +327,9 @@ def test_measurements_in_the_readme_agree_with_their_pages(quoted, document, mea
     assert measured in (ROOT / document).read_text()
 
 
-def corrected_at(generation, name):
+def corrected_at(generation, name, folder="paper/summaries"):
     """Return the median of the corrected QD-scores of the Ant at a generation."""
-    corrections = [run.corrections for run in loaded()["ant"][label_of(name)]]
+    corrections = [run.corrections for run in loaded(folder)["ant"][label_of(name)]]
     return np.median(np.concatenate([c["qd_score"][c["generation"] == generation] for c in corrections]))
 
 
@@ -328,6 +339,22 @@ def test_scores_by_budget_agree_with_the_summaries():
         for generation, cell in zip(table[0][1:], cells, strict=True):
             score = corrected_at(int(generation.replace(" ", "")), name.strip("`"))
             check(cell.strip("*"), score / 1e3, f"{name} at {generation}")
+
+
+def test_the_stated_scores_of_memes_hybrid_are_the_highest():
+    (table,) = (rows for rows in tables(CHOOSE, "How many evaluations") if rows[0][0] == "generations")
+    score = {}
+    for generation in (int("".join(cell.split())) for cell in table[0][1:]):
+        score[generation] = corrected_at(generation, "memes-hybrid", "evidence/summaries") / 1e3
+        others = [corrected_at(generation, row[0].strip("`")) / 1e3 for row in table[1:]]
+        assert score[generation] > max(others)
+    stated = re.search(
+        rf"medians of ({NUMBER}) after 200 generations, ({NUMBER}) after 400, ({NUMBER}) after 1 000, "
+        rf"and ({NUMBER}) after 2 000",
+        " ".join(CHOOSE.read_text().split()),
+    )
+    for generation, text in zip((200, 400, 1000, 2000), stated.groups(), strict=True):
+        check(text, score[generation], f"memes-hybrid at {generation}")
 
 
 def test_memes_exceeds_map_elites_at_the_stated_number_of_evaluations():
