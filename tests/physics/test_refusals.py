@@ -78,7 +78,7 @@ UNSUPPORTED = {
             "tip": 'type="box" size="0.1 0.1 0.1"',
             "world": '<geom name="step" type="box" size="1 1 1" pos="5 0 0"/>',
         },
-        "box against box",
+        "a moving box and a static box",
     ),
     "gravcomp": ({"body": 'gravcomp="1"'}, "'gravcomp'"),
     "density": ({"option": 'density="1.2"'}, "'density'"),
@@ -103,18 +103,18 @@ UNSUPPORTED = {
             "tip": 'type="capsule" size="0.1 0.1"',
             "world": '<geom name="step" type="box" size="1 1 1" pos="5 0 0"/>',
         },
-        "capsule against box",
+        "a moving capsule and a static box",
     ),
     "sphere on ellipsoid": (
         {"world": '<geom name="egg" type="ellipsoid" size="1 1 2" pos="5 0 0"/>'},
-        "sphere against ellipsoid",
+        "a moving sphere and a static ellipsoid",
     ),
     "sphere on height field": (
         {
             "world": '<geom name="hills" type="hfield" hfield="hills"/>',
             "rest": '<asset><hfield name="hills" nrow="3" ncol="3" size="1 1 1 1"/></asset>',
         },
-        "sphere against hfield",
+        "a moving sphere and a static hfield",
     ),
     "limited ball joint": (
         {"inside": child('<joint name="neck" type="ball" limited="true" range="0 40"/>', SILENT)},
@@ -187,7 +187,7 @@ def test_all_unsupported_elements_are_listed_with_alternatives():
         "density",
         "<equality>",
         "'stiffness' on a ball joint ('neck')",
-        "contacts of a mesh against plane (tip on floor)",
+        "contacts between a moving mesh and a static plane (tip on floor)",
         "contacts between moving geoms (4, such as 'tip' and 'rock'; ",
         "self_collision=False (--no-self-collision) ignores them)",
         "gymnasium:NAME",
@@ -198,7 +198,7 @@ def test_all_unsupported_elements_are_listed_with_alternatives():
     with pytest.raises(UsageError) as refused:
         physics.compile(written(changes), backend="numpy", self_collision=False)
     assert "moving geoms" not in str(refused.value)
-    assert "mesh against plane" in str(refused.value)
+    assert "moving mesh" in str(refused.value)
 
 
 @pytest.mark.parametrize(

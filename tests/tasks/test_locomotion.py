@@ -93,7 +93,7 @@ def test_without_feet_the_geoms_are_listed(capsys, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_robot_without_a_base_has_no_final_position(tmp_path):
+def test_a_robot_without_a_base_has_no_final_position_and_without_a_ground_no_feet(tmp_path):
     file = tmp_path / "arm.xml"
     file.write_text(
         '<mujoco><worldbody><body><joint name="a"/><geom size="0.1"/></body></worldbody>'
@@ -101,3 +101,5 @@ def test_a_robot_without_a_base_has_no_final_position(tmp_path):
     )
     with pytest.raises(UsageError, match="does not move along the ground"):
         memes.tasks.locomotion(str(file), feature="position")
+    with pytest.raises(UsageError, match="no geom of the model can touch static geoms"):
+        memes.tasks.locomotion(str(file), feet=("a",))

@@ -122,8 +122,8 @@ def _contacts(
     dimensions, _, solref, solimp, margin = parameters
     impedance = impedance_of(m, solref, solimp, f"contact of {name}", reasons)
     if kinds not in SUPPORTED:
-        shapes = f"{shape_name(kinds[0])} against {shape_name(kinds[1])}"
-        reasons.unless(False, f"contacts of a {shapes}", name)
+        shapes = f"a moving {shape_name(kinds[0])} and a static {shape_name(kinds[1])}"
+        reasons.unless(False, f"contacts between {shapes}", name)
         return []
     friction = np.maximum(parameters.friction, MIN_FRICTION)
     carrier, ground = placed[m.geom_bodyid[moving]], placed[m.geom_bodyid[static]]

@@ -139,7 +139,8 @@ def locomotion(
 def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list[np.ndarray]:
     """Return the contacts of each foot, or raise a `UsageError` that lists possible feet."""
     owners = [_owner(model, name.rpartition(" on ")[0]) for name in contacts]
-    listed = ", ".join(f"{geom} (body {body})" for geom, body in dict(owners).items()) or "none"
+    listed = ", ".join(f"{geom} (body {body})" for geom, body in dict(owners).items())
+    require(bool(contacts), "feet: no geom of the model can touch static geoms; add a ground to it")
     require(
         bool(feet),
         "feet must name geoms, or bodies, of the robot's feet, unless --feature position is given; "
