@@ -82,6 +82,16 @@ def test_add_equals_adding_one_row_at_a_time_with_extras():
     assert len(empty(GRID, 3)) == 0
 
 
+def test_one_genotype_is_added_like_several():
+    batch = rows(np.random.default_rng(3), 1)
+    extras = {name: value[0] for name, value in batch["extras"].items()}
+    one = {name: batch[name][0] for name in ("genotypes", "fitness", "feature")}
+    several, status = filled(1).add(**batch)
+    single, alone = filled(1).add(**batch | one | {"extras": extras})
+    assert alone.tolist() == status.tolist()
+    assert jax.tree.all(jax.tree.map(np.array_equal, single, several))
+
+
 def test_a_loop_yields_the_elites_in_the_order_of_their_cells():
     archive = filled(1)
     expected = as_dict(archive)

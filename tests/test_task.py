@@ -313,6 +313,19 @@ def test_a_simulator_may_raise_for_some_rows_of_the_first_check():
         check(replace(task, init=lambda key, n: np.zeros((n, 3), np.float32)))
 
 
+def noisy_and_fragile(row_keys, x):
+    if (x[:, 0] < 0.5).any():
+        raise RuntimeError("the solver diverged")
+    return np.asarray(jax.vmap(jax.random.normal)(row_keys)), x[:, :2]
+
+
+def test_noise_is_detected_although_a_simulator_raises_for_some_rows():
+    task = replace(PLAIN, name="both", evaluate=noisy_and_fragile, jit=False)
+    drawn = np.array([[0.1, 0, 0], [0.9, 0, 0], [0.9, 0, 0], [0.9, 0, 0]], np.float32)
+    with pytest.warns(UserWarning, match="'both' evaluates equal genotypes differently"):
+        check(replace(task, init=lambda key, n: drawn[:n]))
+
+
 def test_undeclared_noise_of_a_simulator_gives_a_warning():
     task = recorder([], np.random.default_rng(3))
     with pytest.warns(UserWarning, match="'recorder' evaluates equal genotypes differently"):

@@ -165,13 +165,13 @@ class Archive:
         generation: Numbers = -1,
         lane: Numbers = -1,
     ) -> tuple[Archive, Int[Array, " n"]]:
-        """Offer evaluated genotypes to the archive.
+        """Offer one evaluated genotype or several to the archive.
 
         Each cell accepts the fittest genotype that is offered to it if it is fitter than the present
         elite.
 
         Args:
-            genotypes: The genotypes [n, d].
+            genotypes: The genotypes [n, d]. For one genotype, all arrays have no first axis.
             fitness: Fitness of the genotypes [n].
             feature: Features of the genotypes [n, k].
             extras: Extra fields of the genotypes [n, ...], if the archive has extra fields.
@@ -181,13 +181,17 @@ class Archive:
         Returns:
             The new archive, and the `Status` of each genotype.
         """
+        given = dict(extras or {})
         found = {"genotypes": genotypes, "fitness": fitness, "feature": feature}
         rows = {name: jnp.asarray(value, jnp.float32) for name, value in found.items()}
+        if rows["genotypes"].ndim == 1:  # one genotype
+            rows = {name: value[None] for name, value in rows.items()}
+            given = {name: np.asarray(value)[None] for name, value in given.items()}
         n = len(rows["genotypes"]) if rows["genotypes"].ndim else 0
         shapes = (n, self.genotypes.shape[1]), (n,), (n, self.feature.shape[1])
         for (name, array), shape in zip(rows.items(), shapes, strict=True):
             require(array.shape == shape, f"{name} must have shape {shape}, got {array.shape}")
-        given, more = dict(extras or {}), {}
+        more = {}
         self._require_extras("extras", given)
         for name, old in self.extras.items():
             more[name] = jnp.asarray(np.asarray(given[name]), old.dtype)

@@ -285,7 +285,7 @@ WRONG = {
     "generations must be at least 1, got -1": ["resume", "done", "--generations", "-1"],
     "dim of the run in 'done' is 4, got 3": ["resume", "done", "--task", "mine:arm", *LONGER],
     "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
-    "has a task that is custom code, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
+    "has a task that is custom code, 'mine.py:task': if you trust it": ["resume", "own", *LONGER],
     "unknown algorithm of the run in 'strange' 'mems'": ["resume", "strange", *LONGER],
     "seed in 'unsown/config.json' must be int, got 'x'": ["resume", "unsown", *LONGER],
     "'future/config.json' has format version 99": ["resume", "future", *LONGER],

@@ -188,7 +188,7 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     assert run.config.feature_low == pytest.approx([-4.8, -0.418879], abs=1e-5)
     assert np.nanmax(run.archive.fitness) <= 10
     assert memes.task_from_run(run, "gymnasium:CartPole-v1").evaluate.steps == 10
-    with pytest.raises(UsageError, match="has a task that is custom code"):
+    with pytest.raises(UsageError, match="has a task that reads other files or packages"):
         memes.task_from_run(run)
     again = ["--task", words[0], "--generations", "3", "--workers", "1", "--quiet"]
     assert main(["resume", str(tmp_path / "run"), *again]) == 0

@@ -80,7 +80,7 @@ def show(comparison: ComparedRuns, console: Console) -> None:
     )
     tables = score_tables(comparison.rows["scores"], "median") | score_tables(scores, "iqm")
     for title, lines in (tables | pair_tables(tests, MAX_PAIRS)).items():
-        console.print(_for_terminal(title, lines))
+        console.print(_for_terminal(title, lines, console.width))
     for note in comparison.notes:
         console.print(note)
 
@@ -198,7 +198,11 @@ def _line(row: Row) -> dict[str, str]:
     return {HEADS.get(name, name.replace("_", " ")): _cell(row, name) for name in columns}
 
 
-def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
+def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTable:
+    columns = {head: [head, *(line[head] for line in lines)] for head in lines[0]}
+    if sum(3 + max(map(len, texts)) for texts in columns.values()) > width:
+        # Intervals are moved to separate lines, so that no number is cut off.
+        lines = [{head: text.replace(" [", "\n[") for head, text in line.items()} for line in lines]
     rich = RichTable(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -206,7 +210,8 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
         longest = max(map(len, head.split()), default=1)  # so that no word of the head is cut off
-        rich.add_column(head, justify=justify, no_wrap=not numeric and widest <= 40, min_width=longest)
+        short = not numeric and widest <= 40
+        rich.add_column(head, justify=justify, no_wrap=short, min_width=longest, overflow="fold")
     for line in lines:
         rich.add_row(*line.values())
     return rich

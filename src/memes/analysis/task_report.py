@@ -354,7 +354,7 @@ def _device(task: Task) -> str:
         return str(task.evaluate)
     device = jax.devices()[0]
     kind = f"{device.platform}: {device.device_kind}"
-    return kind if task.jit else f"this process, without {kind}"
+    return kind if task.jit else "the host, in this process"
 
 
 def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> NoiseLevel:

@@ -23,6 +23,8 @@ from memes.tasks import TASKS
 
 def whose(option: str) -> str:
     """Return the reason why an option of `memes run` is not an option of `memes resume`."""
+    if option == "evaluations":
+        return "is fixed by the run: extend it with --generations N"
     makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
     own = [*run_options().values(), *map(options_of, makes)]
     fixed = any(option in options for options in own)

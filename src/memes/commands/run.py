@@ -185,7 +185,7 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
             )
         print(
             f"{name}QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
-            f"max fitness {last['max_fitness']:.4g} after {run.generations} generations, "
+            f"max fitness {last['max_fitness'] + 0.0:.4g} after {run.generations} generations, "
             f"{int(last['evaluations']):,} evaluations and {duration(last['seconds'])}"
         )
         if run.correction is not None:
@@ -195,7 +195,7 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
             print(
                 f"{name}corrected by {counted(run.correction.samples, 'evaluation')} of each elite: "
                 f"QD-score {row['qd_score']:.1f}, coverage {row['coverage']:.1%}, "
-                f"max fitness {row['max_fitness']:.4g}{lost}"
+                f"max fitness {row['max_fitness'] + 0.0:.4g}{lost}"
             )
     if len(runs) < wanted:
         print(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from memes.archive import finite
 from memes.errors import UsageError
 from memes.executors.blocks import Part
-from memes.executors.remote_evaluation import Spread, attempting, raised_by
-from memes.pytrees import concatenate, take
+from memes.executors.remote_evaluation import Spread, attempting, joined, raised_by
 from memes.task import Evaluation, Task, evaluate, initial, rows_like
 
 ROWS = 8  # number of genotypes of a second trial, if all evaluations of the first trial failed
@@ -50,22 +50,23 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Check a task with `jit=False` by evaluating n genotypes, two of which are equal.
+    """Check a task with `jit=False` by evaluating n genotypes, of which pairs are equal.
 
     As in a run, some evaluations may fail. If workers are lost for all genotypes, more genotypes are
-    evaluated. A warning is printed if a task that is not uncertain returns different results for the
-    equal genotypes.
+    evaluated. A warning is printed if a task that is not uncertain returns different results for equal
+    genotypes.
     """
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
-    parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
+    paired = n - n % 2
+    parts, failure = attempt(keys, np.asarray(x.at[1:paired:2].set(x[0:paired:2])))
     if failure is not None and _all_lost(parts):
         parts = attempt(*trial(ROWS))[0] if isinstance(task.evaluate, Spread) else parts
         if _all_lost(parts):
             raise raised_by(task, failure) from None
         return _extras(parts)
-    if failure is None and not task.uncertain:
-        found = concatenate([result for _, result in parts])
-        if not alike(take(found, 0, 1), take(found, 1, 2)):
+    if not task.uncertain:
+        fitness, feature = map(jnp.asarray, joined(task, parts)[:2])
+        if not alike(*(Evaluation(fitness[i:paired:2], feature[i:paired:2]) for i in (0, 1))):
             warnings.warn(
                 f"task '{task.name}' evaluates equal genotypes differently; with uncertain=True its "
                 "archives are corrected",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import shutil
 import textwrap
 import tomllib
@@ -18,7 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from memes.errors import RENAMED, UsageError, known, require
+from memes.errors import MOST_LISTED, RENAMED, UsageError, known, nearest, require
 from memes.options.examples import EXAMPLES
 from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 from memes.store.files import as_path
@@ -26,6 +27,25 @@ from memes.store.files import as_path
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes per file, and of dots per line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
+# Other words for options, and the options that they may mean. A command suggests those that it has.
+MEANT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("epochs", "gens", "iters", "itrs", "num_generations"), ("generations",)),
+    **dict.fromkeys(("budget", "evals", "num_evaluations", "max_evaluations"), ("evaluations",)),
+    **dict.fromkeys(("cells", "bins", "dims", "grid", "grid_shape"), ("resolution",)),
+    **dict.fromkeys(("niches", "num_centroids", "cvt"), ("centroids",)),
+    **dict.fromkeys(("population", "population_size", "popsize", "batch_size"), ("batch", "samples")),
+    **dict.fromkeys(("emitters", "num_emitters"), ("lanes",)),
+    **dict.fromkeys(("output", "output_dir", "outdir", "folder", "dir"), ("out",)),
+    **dict.fromkeys(("std", "stddev", "sigma0", "sigma_init"), ("sigma",)),
+    **dict.fromkeys(("jobs", "n_jobs", "cores", "threads", "num_workers"), ("workers",)),
+    **dict.fromkeys(("name", "title"), ("label",)),
+    "algo": ("algorithm",),
+    "fps": ("rate",),
+    "format": ("to",),
+    "force": ("overwrite",),
+    "starts": ("draws",),
+    "random_seed": ("seed",),
+}
 # Minimum and maximum width of a help text, and width of its column of flags.
 NARROWEST, WIDEST, FLAGS = 40, 100, 30
 
@@ -74,7 +94,8 @@ def split(words: Sequence[str], options: Mapping[str, Parameter]) -> CommandLine
         if not _is_flag(word):
             found.placed.append(word)
             continue
-        flag, equals, value = word.partition("=")
+        attached = re.fullmatch(r"(-[gs])(\d.*)", word)
+        flag, equals, value = (attached[1], "=", attached[2]) if attached else word.partition("=")
         name = _name_of(flag, options)
         values = [value] if equals else []
         if not equals:
@@ -339,8 +360,7 @@ def _left(name: str, option: Parameter) -> str:
 
 def _told(option: Parameter) -> str:
     """Return the help text of an option, with its default if it has one."""
-    text = (option.help or "").replace(". None is ", ". By default ").replace("`", "'")
-    text = text.replace("None is ", "by default ")
+    text = (option.help or "").replace("If None, ", "By default, ").replace("`", "'")
     if option.default is REQUIRED:
         return f"{text} (required)".strip()
     if option.default is None or option.default is False or option.default in ((), ""):
@@ -373,7 +393,20 @@ def check_flags(
             new = RENAMED.get(flag.name, "")
             require(new not in options, f"{flag.word} is called {_flag(new)} now")
             require(not whose(flag.name), f"{flag.word} {whose(flag.name)}")
-            known("option", flag.word, [*map(_flag, options), "--help"])
+            raise UsageError(f"unknown option '{flag.word}': {_hint(flag, options)}")
+
+
+def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
+    """Return a hint about an unknown flag, which is the option that it probably means, if any."""
+    name = flag.name.lower().replace("-", "_")
+    meant = [option for option in MEANT.get(name, ()) if option in options]
+    begun = [option for option in options if len(name) > 2 and option.startswith(name)]
+    near = (meant or begun)[0] if meant or len(begun) == 1 else nearest(name, [*options, "help"])
+    if near is not None:
+        off = flag.word.startswith("--no-") and near in options and _most_values(options[near].hint) == 0
+        return f"did you mean '{_flag(f'no-{near}' if off else near)}'?"
+    every = [*map(_flag, options), "--help"]
+    return "--help lists the options" if len(every) > MOST_LISTED else f"choose from {', '.join(every)}"
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:

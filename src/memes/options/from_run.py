@@ -17,7 +17,7 @@ from memes.algorithm import Algorithm
 from memes.errors import UsageError, known, require
 from memes.executors.remote_evaluation import BLOCK
 from memes.options.flags import Options, options_of
-from memes.options.names import algorithm_factory, cells_of, made, task_factory
+from memes.options.names import algorithm_factory, cells_of, is_own, made, task_factory
 from memes.options.workers import on_workers
 from memes.presets import PRESETS
 from memes.store.folder import Run, load_config
@@ -112,10 +112,11 @@ def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str |
     """Return a recorded name, or raise a `UsageError` for custom code that was not named again."""
     recorded: str = getattr(config, what)
     kind = "a task" if what == "task" else "an algorithm"
+    whose = "is custom code" if is_own(recorded) else "reads other files or packages"
     require(
         given is not None or ":" not in recorded,
-        f"the run in '{path}' has {kind} that is custom code, '{recorded}': if you trust that code, "
-        f"name it with --{what} {recorded}",
+        f"the run in '{path}' has {kind} that {whose}, '{recorded}': if you trust it, name it with "
+        f"--{what} {recorded}",
     )
     return recorded
 

@@ -18,7 +18,7 @@ import jax
 
 from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
-from memes.errors import RunError, UsageError, in_a_line, known, place_of, require
+from memes.errors import RunError, UsageError, in_a_line, known, nearest, place_of, require
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import FAMILIES, TASKS
@@ -150,7 +150,10 @@ def _imported(what: str, name: str) -> Any:
     require(bool(where and attribute), f"{what} '{name}' must be module:name or file.py:name")
     with own_code(f"{what} '{name}'"):
         module = _file(what, where) if where.endswith(".py") else _module(what, where)
-    require(hasattr(module, attribute), f"{what} '{name}': '{where}' has nothing called '{attribute}'")
+    if not hasattr(module, attribute):
+        near = nearest(attribute, [each for each in vars(module) if not each.startswith("_")])
+        meant = f": did you mean '{where}:{near}'?" if near else ""
+        raise UsageError(f"{what} '{name}': '{where}' has nothing called '{attribute}'{meant}")
     return getattr(module, attribute)
 
 

@@ -50,7 +50,7 @@ class Corrections:
             once, at the end.
         samples: Number of re-evaluations of each elite at the end.
         every_samples: Number of re-evaluations of each elite in corrections before the end. If None, it
-            is `samples`.
+            is the number at the end.
         statistic: Statistic that summarises the evaluations of an elite.
         limit: Maximum number of re-evaluations per correction, as a multiple of the evaluations of the
             search. To meet it, elites are re-evaluated less often, but at least once. For corrections

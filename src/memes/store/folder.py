@@ -357,7 +357,12 @@ def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
 
 def load_config(folder: Path) -> Header:
     """Read the header of a run, even if the run has not finished."""
-    require(holds_run(folder), f"'{folder}' does not contain a run: it has no config.json")
+    inner = [] if holds_run(folder) else sorted(filter(holds_run, folder.glob("seed-*")))
+    several = f"contains several runs: choose one, such as '{inner[0]}'" if inner else ""
+    require(
+        holds_run(folder),
+        f"'{folder}' {several or 'does not contain a run: it has no config.json'}",
+    )
     check_links(folder)
     file = folder / "config.json"
     entries = read_json(file)
