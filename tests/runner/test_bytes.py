@@ -70,6 +70,15 @@ def test_files_do_not_depend_on_kills(rows, tmp_path, killed_at):
         assert contents(out) == whole, (kind, at)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_presets_do_not_depend_on_kills(name, tmp_path, killed_at):
+    whole, out = contents(run(name, tmp_path / "whole").folder), tmp_path / "cut"
+    with killed_at(4, store, "append_changes"):
+        run(name, out)
+    resume(name, out)
+    assert contents(out) == whole
+
+
 def test_files_do_not_depend_on_where_a_run_was_stopped_and_extended(tmp_path):
     whole = contents(run("me", tmp_path / "whole").folder)
     run("me", tmp_path / "parts", generations=11)
