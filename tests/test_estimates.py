@@ -8,7 +8,7 @@ import pytest
 from memes.archive import add, empty
 from memes.cells import Grid
 from memes.errors import UsageError
-from memes.estimates import STATISTICS, Correction, reevaluate, resampled
+from memes.estimates import STATISTICS, Candidates, Correction, reevaluate, resampled
 from memes.metrics import compare
 from memes.task import Evaluation, Task, noisy, uniform
 
@@ -241,3 +241,14 @@ def test_single_and_uncertain_of_wrapped_tasks():
     assert resampled(resampled(task, 4), 3).single is task
     assert noisy(resampled(task, 4), fitness=0.1).single is None
     assert not resampled(TASK, 4).uncertain
+
+
+@pytest.mark.parametrize("wrong", [len, print, lambda values: 0.0, lambda values, axis: values])
+def test_functions_that_are_not_statistics_are_rejected(wrong):
+    task = Task("plain", 2, (0.0,), (1.0,), uniform(2, 0.0, 1.0), lambda keys, x: (x[:, 0], x[:, :1]))
+    archive = empty(Grid(jnp.zeros(1), jnp.ones(1), (4,)), 2)
+    with pytest.raises(UsageError, match=r"^candidate_statistic must be a function"):
+        Candidates(4, wrong)
+    with pytest.raises(UsageError, match=r"^statistic must be a function"):
+        reevaluate(archive, task, 2, statistic=wrong)
+    Candidates(4, lambda values, axis: jnp.nanmean(values, axis=axis))

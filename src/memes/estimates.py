@@ -33,6 +33,17 @@ Statistic = Callable[..., Array]
 STATISTICS: dict[str, Statistic] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
 
 
+def check_statistic(name: str, statistic: Statistic) -> None:
+    """Raise a `UsageError` if a custom function does not summarise values along an axis."""
+    if statistic in STATISTICS.values():
+        return
+    try:
+        good = np.shape(statistic(np.ones((2, 3), np.float32), axis=1)) == (2,)
+    except Exception:  # custom functions can raise anything
+        good = False
+    require(good, f"{name} must be a function (values, axis=) such as jnp.nanmedian, got {statistic}")
+
+
 @dataclass(frozen=True)
 class Candidates:
     """The options that determine how candidates for the archive are evaluated.
@@ -50,6 +61,8 @@ class Candidates:
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(1, candidate_samples=self.candidate_samples)
+        if not isinstance(self.candidate_statistic, str):
+            check_statistic("candidate_statistic", self.candidate_statistic)
 
     def judge(self, each: Evaluation) -> Evaluation:
         """Estimate candidates from their evaluations; the evaluations of a candidate are consecutive."""
@@ -222,6 +235,7 @@ def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, mo
     All other arguments have the same meaning as in `reevaluate`.
     """
     at_least(1, samples=samples, rows=rows)
+    check_statistic("statistic", statistic)
 
     def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
         # Each key depends on the cell, so that results do not depend on the number of elites per call.

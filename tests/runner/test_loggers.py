@@ -231,6 +231,6 @@ def test_setting_the_clock_back_changes_no_result(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("make", [memes.Logger, memes.LogFunction])
 @pytest.mark.parametrize("wrong", [None, 3, b"wandb", ["wandb"]])
-def test_what_no_observer_can_log_to_is_one_sentence(make, wrong):
+def test_loggers_reject_values_of_other_types(make, wrong):
     with pytest.raises(memes.UsageError, match=r"^(to|log) must be (str|a function), got "):
         make(wrong)
