@@ -47,6 +47,8 @@ def test_an_evaluation_is_an_episode(name):
     total, mean = replayed(name, task, KEYS[0], x[0])
     np.testing.assert_allclose(fitness[0], total, rtol=1e-3)
     np.testing.assert_allclose(feature[0], mean[[0, 2]], rtol=1e-3)
+    in_jax = task.evaluate(jax.random.wrap_key_data(KEYS), jax.numpy.asarray(x))
+    np.testing.assert_array_equal(in_jax[0], fitness)
 
 
 def test_policies_agree_with_those_of_control_tasks():

@@ -122,8 +122,9 @@ class Player:
         fitness = np.array([episode.rewards.sum() for episode in episodes])
         return fitness, np.array([self.feature(episode) for episode in episodes], np.float64)
 
-    def play(self, keys: Any, x: np.ndarray) -> list[Episode]:
+    def play(self, keys: Any, x: Any) -> list[Episode]:
         """Play one episode per genotype `x[n, d]`; all episodes advance together."""
+        x = np.asarray(x)  # an array of JAX has other rules for indices
         n = len(x)
         if self.fresh:
             environments = [new(self.environment, self.arguments) for _ in range(n)]
