@@ -4,7 +4,7 @@
 #     bash docs/lab/lots.sh 1 --minutes 9 --stop-runs
 #
 # The options after the number of the lot are passed to `memes reproduce`. The same command continues the runs.
-# Three processes share the GPU by CUDA's multi-process service, except in lot 3, which measures times.
+# Up to three processes share the GPU by CUDA's multi-process service. Lot 3 does not use it, because it measures times.
 set -euo pipefail
 
 lot=$1
@@ -16,7 +16,11 @@ runs() {  # NAME ARGUMENTS: start a process, whose folder is evidence/NAME
   memes reproduce "${@:2}" "${options[@]}" --out "evidence/$1" > >(sed "s/^/$1: /") 2>&1 &
 }
 
-if [[ $lot != 3 && " $* " != *" --list "* ]]; then
+if [[ " $* " == *" --list "* ]]; then
+  :  # starts no runs
+elif [[ $lot == 3 ]]; then
+  echo quit | nvidia-cuda-mps-control || true
+else
   pgrep -f nvidia-cuda-mps-control > /dev/null || nvidia-cuda-mps-control -d || echo "no multi-process service"
   export XLA_PYTHON_CLIENT_MEM_FRACTION=0.25
 fi
@@ -56,9 +60,7 @@ case $lot in
     runs 6c main --tasks hexapod --labels me-es --seeds 5
     ;;
   7)
-    runs 7a main --tasks ant --labels pga-me --first-seed 0 --seeds 1
-    runs 7b main --tasks ant --labels pga-me --first-seed 1 --seeds 1
-    runs 7c main --tasks ant --labels pga-me --first-seed 2 --seeds 1
+    runs 7a main --tasks ant --labels pga-me --seeds 3  # its training uses the whole GPU
     ;;
   8)
     runs 8a main --tasks hexapod --labels memes me memes-all --first-seed 0 --seeds 2
