@@ -260,6 +260,9 @@ def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings
                 x = scheduler.ask_dqd().astype(np.float32)
                 found = jax.device_get(differentiate(x))
                 jacobian = np.concatenate([found.fitness, found.feature[:, 0]], axis=1)
+                # As in this library, gradients that are not finite are replaced by zero.
+                finite = np.isfinite(jacobian).all(axis=-1, keepdims=True)
+                jacobian = np.where(finite, jacobian, 0.0)
                 scheduler.tell_dqd(*jax.device_get(evaluate(x)), jacobian)
             scheduler.tell(*jax.device_get(evaluate(scheduler.ask().astype(np.float32))))
         scores.append(float(np.maximum(result.data("objective"), 0.0).sum()))

@@ -291,7 +291,7 @@ def test_wrong_hyper_parameters_are_named(options, sentence):
         ("cma-me", {"pool": 0}, "pool must be at least 1"),
         ("cma-me", {"batch": 1}, "batch must be at least 2"),
         ("cma-me", {"ranking": "nonsense"}, "ranking must be one of imp, opt, rnd"),
-        ("cma-me", {"parents": "accepted", "strategy": "snes"}, "parents must be 'all' for strategy"),
+        ("cma-me", {"parents": "accepted", "strategy": "snes"}, "parents .*'snes', got 'accepted'; use"),
         ("cma-me", {"parents": "accepted", "strategy": OpenAIES()}, "parents must be 'all' with a str"),
         ("cma-mega", {"step_size": 0.0}, "step_size must be positive"),
         ("cma-maega", {"threshold_rate": 2.0}, r"learning_rate must lie in \[0, 1\]"),

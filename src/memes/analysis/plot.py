@@ -382,4 +382,4 @@ def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
             axes.plot(run.metrics["evaluations"], values, color=look, label=kind, linewidth=1)
     axes.set_ylabel(words)
     if not axes.lines:
-        axes.text(0.5, 0.5, "none yet", transform=axes.transAxes, ha="center", va="center", color="grey")
+        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", va="center", color="grey")

@@ -16,6 +16,7 @@ from memes.errors import at_least, require
 from memes.estimates import resampled
 from memes.judges import DNSPopulation, Thresholds
 from memes.strategies import Evosax, Strategy
+from memes.strategies.evosax import WEIGHTED
 from memes.task import Task
 from memes.validation import check_fields
 
@@ -159,6 +160,11 @@ class CmaMe:
             self.parents == "all" or isinstance(self.strategy, str),
             "parents must be 'all' with a strategy as an object, got 'accepted'; name the strategy, or "
             "compose objectives.Accepted with Evosax(parents='positive')",
+        )
+        require(
+            self.parents == "all" or self.strategy in WEIGHTED,
+            f"parents must be 'all' for strategy '{self.strategy}', got 'accepted'; use the strategy "
+            f"{' or '.join(WEIGHTED)}",
         )
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
