@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import pickle
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,6 @@ import pytest
 from memes import UsageError
 from memes.control import (
     Control,
-    Controller,
     Environment,
     control_task,
     mlp,
@@ -20,6 +22,7 @@ from memes.control import (
 from memes.control.rollouts import transitions
 from memes.pytrees import in_chunks
 from memes.task import evaluate
+from memes.tasks.hexapod import Sinusoids
 
 STEPS = 6
 
@@ -43,14 +46,25 @@ def toy_environment(end_at=math.inf, fail_at=math.inf):
     )
 
 
-def constant_controller():
-    """Return a controller whose action is the genotype plus the number of the step."""
-    return Controller(
-        dim=1,
-        init=lambda key, n: jax.random.uniform(key, (n, 1)),
-        parameters=lambda x: x,
-        act=lambda x, observation, t: x + t,
-    )
+@dataclass(frozen=True)
+class Constant:
+    """A controller whose action is the genotype plus the number of the step."""
+
+    dim: ClassVar[int] = 1
+    policy: ClassVar[None] = None
+    blocks: ClassVar[None] = None
+    in_factors: ClassVar[None] = None
+    network: ClassVar[None] = None
+    trees: ClassVar[None] = None
+
+    def init(self, key, n):
+        return jax.random.uniform(key, (n, 1))
+
+    def parameters(self, x):
+        return x
+
+    def act(self, parameters, observation, t):
+        return parameters + t
 
 
 X = jnp.array([[0.1], [0.5], [0.9], [-3.0]])
@@ -62,7 +76,7 @@ def keys_of(seed, n=4):
 
 
 def rolled_out(environment, record=None):
-    return rollout(Control(environment, constant_controller(), None), keys_of(0), X, record)
+    return rollout(Control(environment, Constant(), None), keys_of(0), X, record)
 
 
 def in_python(end_at):
@@ -105,7 +119,7 @@ def test_records_have_a_row_per_step_and_are_optional():
 
 
 def test_transitions_are_consecutive_and_end_once():
-    control = Control(toy_environment(4.0), constant_controller(), None)
+    control = Control(toy_environment(4.0), Constant(), None)
     outcome, taken = transitions(control, keys_of(0), X)
     np.testing.assert_array_equal(taken.observation[1:], taken.next_observation[:-1])
     ends = np.asarray(taken.ended & taken.alive)
@@ -118,7 +132,7 @@ def test_an_episode_has_a_nan_fitness_if_it_fails_before_its_end():
         return control_task(
             "toy",
             toy_environment(end_at, fail_at=10.0),
-            constant_controller(),
+            Constant(),
             fitness=lambda outcome: outcome.total,
             feature=lambda outcome: outcome.last,
             feature_low=(0, 0),
@@ -132,7 +146,7 @@ def test_an_episode_has_a_nan_fitness_if_it_fails_before_its_end():
 
 def test_the_step_of_a_failure_gives_no_transition():
     """The last step of an episode that fails has no valid next state."""
-    control = Control(toy_environment(fail_at=4.0), constant_controller(), None)
+    control = Control(toy_environment(fail_at=4.0), Constant(), None)
     outcome, taken = transitions(control, keys_of(0), X)
     for i, (_, _, _, length) in enumerate(in_python(4.0)):
         fails = i != 3  # it moves in the other direction
@@ -142,12 +156,12 @@ def test_the_step_of_a_failure_gives_no_transition():
 
 
 def test_an_episode_needs_at_least_one_step():
-    environment = toy_environment()._replace(steps=0)
+    environment = replace(toy_environment(), steps=0)
     with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
         control_task(
             "toy",
             environment,
-            constant_controller(),
+            Constant(),
             fitness=lambda episodes: episodes.total,
             feature=lambda episodes: episodes.last,
             feature_low=(0, 0),
@@ -191,6 +205,16 @@ def test_a_policy_evaluates_the_network_of_its_genotype(sizes):
     act = policy.act(policy.parameters(jnp.asarray(x)), jnp.asarray(observation), 0)
     expected = [numpy_policy(*row, sizes) for row in zip(x, observation, strict=True)]
     np.testing.assert_allclose(act, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_controllers_compare_equal_and_can_be_pickled():
+    controllers = mlp([2, 4, 2]), mlp([2, 4, 2], weights="bfloat16"), Constant(), Sinusoids()
+    for i, controller in enumerate(controllers):
+        assert pickle.loads(pickle.dumps(controller)) == controller
+        assert [controller == other for other in controllers] == [i == j for j in range(4)]
+    assert repr(controllers[0]) == (
+        "MLP(sizes=(2, 4, 2), hidden='relu', output='tanh', weights='float32', trees=None)"
+    )
 
 
 def test_half_precision_weights_give_similar_actions():

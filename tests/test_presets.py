@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import pickle
 from functools import partial
 from typing import Literal
 
@@ -116,6 +117,18 @@ def test_every_preset_satisfies_the_protocol(followed):
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]
         assert ((age[1:] == age[:-1] + 1) | (age[1:] <= 1)).all()
+
+
+@pytest.mark.parametrize("preset", memes.PRESETS)
+def test_parts_compare_equal_can_be_pickled_and_show_their_fields(preset):
+    task = MAZES["maze"] if preset == "pga-me" else TASKS["arm"]
+    a, b = build(preset, task), build(preset, task)
+    for name in ("emitter", "history", "judge", "candidates"):
+        part = getattr(a, name)
+        assert part == getattr(b, name)
+        assert pickle.loads(pickle.dumps(part)) == part
+        assert repr(part).startswith(f"{type(part).__name__}(")
+        assert " object at " not in repr(part)
 
 
 @pytest.mark.parametrize("preset", ["memes", pytest.param("me", marks=pytest.mark.long)])

@@ -1,4 +1,5 @@
 from collections import deque
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +136,8 @@ def test_the_target_actor_follows_at_the_rate_of_the_soft_update(two_generations
 def test_the_critics_learn_the_discounted_return(ends, worth):
     """With reward 1 per step, values are 1 / (1 - discount), or 1 in the last step before an end."""
     task = memes.tasks.point_maze(steps=30, hidden=(8,))
-    environment = task.control.environment._replace(
+    environment = replace(
+        task.control.environment,
         reward=lambda before, action, after: jnp.ones(action.shape[0]),
         ended=lambda place: jnp.full(place.shape[0], ends),
     )

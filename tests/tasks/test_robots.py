@@ -5,6 +5,7 @@ the states of one rollout for both computations.
 """
 
 import os
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -39,7 +40,7 @@ def episodes(name, start=None):
     engine = environment.engine
     reset = environment.reset
     if start is not None:
-        environment = environment._replace(reset=lambda keys: moved(engine, reset(keys), start))
+        environment = replace(environment, reset=lambda keys: moved(engine, reset(keys), start))
     key, row_key = jax.random.split(jax.random.key(1))
     x = 2 * controller.init(key, N)
     keys = jax.random.split(row_key, N)

@@ -163,7 +163,7 @@ def test_a_replay_stops_at_the_end_of_the_episode(ant):
     def over(state):
         return task.control.environment.engine.qpos(state)[:, 2] > -1  # always
 
-    environment = task.control.environment._replace(ended=over)
+    environment = dataclasses.replace(task.control.environment, ended=over)
     control = task.control._replace(environment=environment)
     short = dataclasses.replace(task, control=control)
     (episode,) = episodes(short, jnp.zeros(task.dim))

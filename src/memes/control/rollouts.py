@@ -8,8 +8,9 @@ rollout       plays episodes and stores only running sums
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,12 @@ from memes.control.mlp_kernels import Network
 from memes.control.perturbations import Pairs, Repeats, no_pairs
 from memes.pytrees import TreeGenotypes
 
+# `(candidates, samples) -> act`, with `act(observation[n, o], t) -> action[n, a]`.
+InFactors = Callable[[Repeats, Pairs], Callable[[Array, Array], Array]]
 
-class Environment(NamedTuple):
+
+@dataclass(frozen=True)
+class Environment:
     """An environment that simulates n episodes at once.
 
     A state is any pytree of arrays with leading axis n.
@@ -55,34 +60,50 @@ class Environment(NamedTuple):
     at_once: int | None = None
 
 
-class Controller(NamedTuple):
-    """A controller, which defines the actions of each genotype.
+@runtime_checkable
+class Controller(Protocol):
+    """A controller, which defines the actions of each genotype. Controllers are frozen dataclasses."""
 
-    Attributes:
-        dim: Number of entries of a genotype, d.
-        init: `(key, n) -> x[n, d]`, random initial genotypes.
-        parameters: `(x[n, d]) -> pytree`, the input of `act`, which is computed once per rollout.
-        act: `(parameters, observation[n, o], t) -> action[n, a]`, the actions at control step t.
-        policy: `(x[d], observation[b, o]) -> action[b, a]`, the actions of one genotype for many
-            observations, for gradient-based learning. None if actions depend on more than the
-            observation.
-        blocks: Rows and columns of the matrices in a genotype, in order; None if it has no matrices.
-        in_factors: `(candidates, samples) -> act`, with `act(observation[n, o], t) -> action[n, a]` for
-            repeated candidates followed by mirrored samples. None if the controller needs whole
-            genotypes.
-        network: The perceptron of `policy`; None if it is not a perceptron in float32.
-        trees: Conversion between genotypes and pytrees; None if genotypes are vectors.
-    """
+    @property
+    def dim(self) -> int:
+        """Number of entries of a genotype, d."""
 
-    dim: int
-    init: Callable[[Array, int], Array]
-    parameters: Callable[[Array], PyTree]
-    act: Callable[[PyTree, Array, Array], Array]
-    policy: Callable[[Array, Array], Array] | None = None
-    blocks: tuple[tuple[int, int], ...] | None = None
-    in_factors: Callable[[Repeats, Pairs], Callable[[Array, Array], Array]] | None = None
-    network: Network | None = None
-    trees: TreeGenotypes | None = None
+    @property
+    def policy(self) -> Callable[[Array, Array], Array] | None:
+        """The function `(x[d], observation[b, o]) -> action[b, a]`, for gradient-based learning.
+
+        It computes the actions of one genotype for many observations. None if actions depend on more
+        than the observation.
+        """
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...] | None:
+        """Rows and columns of the matrices in a genotype, in order; None if it has no matrices."""
+
+    @property
+    def in_factors(self) -> InFactors | None:
+        """The function `(candidates, samples) -> act` for genotypes in factored form.
+
+        It computes the actions of repeated candidates followed by those of mirrored samples. None if the
+        controller needs whole genotypes.
+        """
+
+    @property
+    def network(self) -> Network | None:
+        """The perceptron of `policy`; None if it is not a perceptron in float32."""
+
+    @property
+    def trees(self) -> TreeGenotypes | None:
+        """Conversion between genotypes and pytrees; None if genotypes are vectors."""
+
+    def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
+        """Draw random initial genotypes."""
+
+    def parameters(self, x: Float[Array, "n d"]) -> PyTree:
+        """Return the input of `act`, which is computed once per rollout."""
+
+    def act(self, parameters: Any, observation: Float[Array, "n o"], t: Any) -> Float[Array, "n a"]:
+        """Return the actions at control step t."""
 
 
 class Episodes(NamedTuple):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Key, PyTree
 
 from memes.control.mlp_kernels import Network
-from memes.control.policies import mlp
-from memes.control.rollouts import Controller
+from memes.control.policies import MLP
 from memes.errors import at_least
 from memes.pytrees import TreeGenotypes, in_32_bits
 
@@ -37,7 +37,53 @@ OUTPUT: dict[Any, Callable[[Any], Any]] = {**HIDDEN, identity: lambda signal: si
 DRAWS, TOLERANCE = 64, 1e-4
 
 
-def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_size: int) -> Controller:
+@dataclass(frozen=True)
+class TreePolicy:
+    """A controller whose genotypes are the parameters of any network.
+
+    Attributes:
+        trees: Conversion between genotypes and the pytrees of parameters.
+        apply: `(parameters, observation[o]) -> action[a]`, which computes the network.
+    """
+
+    trees: TreeGenotypes
+    apply: Apply
+
+    blocks: ClassVar[None] = None
+    in_factors: ClassVar[None] = None
+    network: ClassVar[None] = None
+
+    @property
+    def dim(self) -> int:
+        """Number of entries of a genotype."""
+        return self.trees.dim
+
+    def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
+        """Draw initial parameters."""
+        return self.trees.init(key, n)
+
+    def parameters(self, x: Float[Array, "n d"]) -> list[Array]:
+        """Return the arrays of all networks."""
+        return self.trees.arrays(x)
+
+    def act(
+        self, parameters: list[Array], observation: Float[Array, "n o"], t: ArrayLike
+    ) -> Float[Array, "n a"]:
+        """Return the actions of each network."""
+        actions: Array = jax.vmap(lambda own, seen: self.apply(self.trees.join(own), seen))(
+            parameters, observation
+        )
+        return actions
+
+    def policy(self, x: Float[Array, " d"], observation: Float[Array, "b o"]) -> Float[Array, "b a"]:
+        """Return the actions of one network for many observations."""
+        actions: Array = jax.vmap(lambda seen: self.apply(self.trees.tree(x), seen))(observation)
+        return actions
+
+
+def tree_policy(
+    make: Callable[[Array], PyTree], apply: Apply, *, observation_size: int
+) -> MLP | TreePolicy:
     """Build a controller whose genotypes are the parameters of a network.
 
     If the network is a perceptron with float32 parameters and ReLU or tanh activations, its genotypes
@@ -52,18 +98,10 @@ def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_si
     at_least(1, observation_size=observation_size)
     trees = TreeGenotypes(make)
     recognised = perceptron(trees, apply, observation_size)
-    if recognised is not None:
-        trees, network = recognised
-        like = mlp(network.sizes, hidden=network.hidden, output=network.output)
-        return like._replace(init=trees.init, trees=trees)
-
-    def act(arrays: list[Array], observation: Array, t: ArrayLike) -> Array:
-        return jax.vmap(lambda own, seen: apply(trees.join(own), seen))(arrays, observation)
-
-    def policy(x: Array, observation: Array) -> Array:
-        return jax.vmap(lambda seen: apply(trees.tree(x), seen))(observation)
-
-    return Controller(trees.dim, trees.init, trees.arrays, act, policy, trees=trees)
+    if recognised is None:
+        return TreePolicy(trees, apply)
+    trees, network = recognised
+    return MLP(*network, trees=trees)
 
 
 @in_32_bits

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float, Key
 
-from memes.control import Controller, Episodes, control_task
+from memes.control import Episodes, control_task
 from memes.task import Task, uniform
 from memes.tasks.robot import Backend, Fidelity, engine_of, robot
 from memes.validation import checked
@@ -46,7 +49,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
     return control_task(
         "hexapod",
         environment,
-        sinusoids(),
+        Sinusoids(),
         fitness=lambda outcome: -arc_error(outcome),
         feature=lambda outcome: outcome.last[:, :2],
         feature_low=(-2.0, -2.0),
@@ -56,25 +59,38 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
     )
 
 
-def sinusoids() -> Controller:
-    """Build a controller of open-loop gaits with an amplitude and a phase per hip and per knee.
+@dataclass(frozen=True)
+class Sinusoids:
+    """A controller of open-loop gaits with an amplitude and a phase per hip and per knee.
 
     A genotype contains the amplitude and the phase of each hip, followed by the same numbers of each
     knee. The angle of a leg's third joint is the negative angle of the knee, so that the foot stays
     upright. Entries are clipped to [-1, 1], because longer strides would leave the map.
     """
 
-    def parameters(x: Array) -> Array:
+    dim: ClassVar[int] = 2 * LEGS * 2
+    policy: ClassVar[None] = None
+    blocks: ClassVar[None] = None
+    in_factors: ClassVar[None] = None
+    network: ClassVar[None] = None
+    trees: ClassVar[None] = None
+
+    def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
+        """Draw genotypes from U[-1, 1]."""
+        return uniform(self.dim, -1.0, 1.0)(key, n)
+
+    def parameters(self, x: Float[Array, "n d"]) -> Float[Array, "n 2 legs 2"]:
+        """Return the amplitude and the phase of each joint."""
         return jnp.clip(x, -1.0, 1.0).reshape(-1, 2, LEGS, 2)
 
-    def act(x: Array, observation: Array, t: Array) -> Array:
-        del observation
-        wave = x[..., 0] * jnp.sin(2 * math.pi * t / PERIOD + math.pi * x[..., 1])  # [n, 2, legs]
+    def act(
+        self, parameters: Float[Array, "n 2 legs 2"], observation: Float[Array, "n o"], t: ArrayLike
+    ) -> Float[Array, "n a"]:
+        """Return the angles of all joints."""
+        amplitude, phase = parameters[..., 0], parameters[..., 1]
+        wave = amplitude * jnp.sin(2 * math.pi * t / PERIOD + math.pi * phase)
         hip, knee = math.pi / 8 * wave[:, 0], math.pi / 4 * wave[:, 1]
         return jnp.stack([hip, knee, -knee], axis=-1).reshape(-1, 3 * LEGS)
-
-    dim = 2 * LEGS * 2
-    return Controller(dim, uniform(dim, -1.0, 1.0), parameters, act)
 
 
 def yaw(quaternion: Array) -> Array:
