@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
@@ -22,7 +24,7 @@ from memes.errors import at_least, known, require
 from memes.pytrees import TreeGenotypes
 
 Act = Callable[[Array, Array], Array]
-Layers = list[tuple[Array, Array]]  # per layer: weights [n, in, out] and biases [n, out]
+Layers = list[tuple[Any, Any]]  # per layer: weights [n, in, out] and biases [n, out]
 Activation = Callable[[Array], Array]
 # Activations with a name. Functions of JAX cannot be pickled.
 NAMED: dict[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -97,7 +99,7 @@ class MLP:
             layers += [entries, jnp.zeros((n, columns))]
         return jnp.concatenate(layers, axis=1)
 
-    def parameters(self, x: Float[Array, "n d"]) -> Layers:
+    def parameters(self, x: Float[Array | np.ndarray, "n d"]) -> Layers:
         """Return the weights and biases of each layer."""
         layers, start = [], 0
         for rows, columns in self._shapes:
@@ -108,14 +110,16 @@ class MLP:
         return layers
 
     def act(
-        self, parameters: Layers, observation: Float[Array, "n o"], t: ArrayLike
+        self, parameters: Layers, observation: Float[Array | np.ndarray, "n o"], t: ArrayLike
     ) -> Float[Array, "n a"]:
         """Return the actions of each genotype."""
         return self._forward(
             observation, (partial(affine, "ni,nio->no", *layer) for layer in parameters)
         )
 
-    def policy(self, x: Float[Array, " d"], observation: Float[Array, "b o"]) -> Float[Array, "b a"]:
+    def policy(
+        self, x: Float[Array | np.ndarray, " d"], observation: Float[Array | np.ndarray, "b o"]
+    ) -> Float[Array, "b a"]:
         """Return the actions of one genotype for many observations."""
         layers = jax.tree.map(lambda leaf: leaf[0], self.parameters(x[None]))
         return self._forward(observation, (partial(affine, "bi,io->bo", *layer) for layer in layers))
@@ -131,7 +135,7 @@ class MLP:
     def _shapes(self) -> list[tuple[int, int]]:
         return list(itertools.pairwise(self.sizes))
 
-    def _forward(self, signal: Array, layers: Iterable[Callable[[Array], Array]]) -> Array:
+    def _forward(self, signal: Any, layers: Iterable[Callable[[Array], Array]]) -> Array:
         (_, hidden, output), (*before, last) = self._network, layers
         for layer in before:
             signal = hidden(layer(signal))

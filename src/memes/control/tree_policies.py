@@ -75,7 +75,9 @@ class TreePolicy:
         )
         return actions
 
-    def policy(self, x: Float[Array, " d"], observation: Float[Array, "b o"]) -> Float[Array, "b a"]:
+    def policy(
+        self, x: Float[Array | np.ndarray, " d"], observation: Float[Array | np.ndarray, "b o"]
+    ) -> Float[Array, "b a"]:
         """Return the actions of one network for many observations."""
         actions: Array = jax.vmap(lambda seen: self.apply(self.trees.tree(x), seen))(observation)
         return actions
