@@ -87,11 +87,11 @@ class Player:
     seed: int | None = None
     fresh: bool = False
 
-    def __call__(self, keys: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, keys: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the total reward [n] and the feature [n, k] of one episode per genotype."""
         return self.score(self.play(keys, x))
 
-    def transitions(self, keys: Any, x: np.ndarray) -> Any:
+    def transitions(self, keys: Any, x: Any) -> Any:
         """Return fitness, feature and transitions of each episode, for reinforcement learning."""
         from memes.control.rollouts import Transition
         from memes.task import Evaluation
