@@ -295,6 +295,17 @@ def test_unsupported_environment_variables_give_an_error_message(variables, prin
     assert ended.returncode == 2
 
 
+@pytest.mark.parametrize("platform", ["cuda", "abacus"])
+def test_a_missing_platform_is_not_reported_as_damage_of_a_file(platform, done):
+    if platform == "cuda" and jax.default_backend() == "gpu":
+        pytest.skip("this machine has a GPU")
+    words = ["export", str(done), "--to", "csv"]
+    ended = start(*words, env=os.environ | {"JAX_PLATFORMS": platform})
+    assert ended.stderr.startswith(f"memes: JAX_PLATFORMS={platform}: ")
+    assert ended.stderr.count("\n") == 1
+    assert ended.returncode == 2
+
+
 def test_help_works_in_a_terminal_of_one_column(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1")
     with pytest.raises(SystemExit) as ended:

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -116,8 +117,14 @@ def load_archive(path: str | Path) -> Archive:
     file = as_path(path)
     file = file / "archive.npz" if file.is_dir() else file
     data = load_npz(file, ELITE)
+    start_jax()
     with reading(file):
         return archive_from(data, file)
+
+
+def start_jax() -> None:
+    """Start the backend of JAX, so that its failure is not reported as damage of a file."""
+    jax.default_backend()
 
 
 def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
@@ -163,6 +170,7 @@ def load_correction(path: Path) -> Correction | None:
     if not file.exists():
         return None
     data = load_npz(file, (*ELITE, "elite_cell", "fitness_variance", "feature_variance", "samples"))
+    start_jax()
     with reading(file):
         variances = data["fitness_variance"], data["feature_variance"]
         archive = archive_from(data, file)

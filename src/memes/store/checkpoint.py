@@ -30,7 +30,7 @@ from memes.algorithm import State
 from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.metrics import column_kinds
-from memes.store.archives import ELITE, EXTRA, archive_from, arrays_of
+from memes.store.archives import ELITE, EXTRA, archive_from, arrays_of, start_jax
 from memes.store.files import append, open_regular, read_arrays, reading, replace_file
 from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
@@ -169,6 +169,7 @@ def load_elites(file: Path) -> Archive:
 
     The task and the algorithm are not needed. Unknown arrays are ignored.
     """
+    start_jax()
     with reading(file):
         about, arrays, _ = _read(file)
         _check_version(file, about["format_version"])
