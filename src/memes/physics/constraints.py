@@ -73,7 +73,7 @@ def usual_rows(
 
 
 def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scalar]) -> Row:
-    """Return the row of a contact, or of the nearest contact among several rivals."""
+    """Return the row of a contact, or of the nearest of several contacts that share a row."""
     seen = touch(tree, frames, *rivals)
     contact = rivals[0]
     last = tree.last_dof[contact.link]
