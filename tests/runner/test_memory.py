@@ -94,7 +94,7 @@ def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path,
 
     monkeypatch.setattr(memory, "needed", needed)
     memes.run(small(TASK), generations=2, out=tmp_path / "fits")
-    assert "of the" in capsys.readouterr().err
+    assert "of free memory" in capsys.readouterr().err
     assert memes.load_run(tmp_path / "fits").config.chunk is None
     monkeypatch.setattr(memory, "available", lambda: full[0])  # a run may use only nine tenths of it
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")

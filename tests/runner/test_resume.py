@@ -126,9 +126,11 @@ def assert_valid(state, task):
     kept = jax.tree.map(lambda leaf: leaf[elites], replace(state.archive, cells=())), state.history
     for leaf in map(np.asarray, jax.tree.leaves(kept)):
         assert (np.abs(leaf) < LIMIT).all()
-    for leaf in map(np.asarray, jax.tree.leaves(state.emitter)):
-        # The feature of a parent is NaN if it is unknown.
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state.emitter):
+        # The feature of a parent is NaN if it is unknown. In evosax, the best solution of a lane is
+        # unknown until one of its samples has a valid evaluation.
         unknown = np.isnan(leaf) & (leaf.shape[-1:] == (task.feature_dim,))
+        unknown |= ".best_" in jax.tree_util.keystr(path)
         assert (unknown | (np.abs(leaf) < LIMIT)).all()
 
 
