@@ -210,8 +210,16 @@ def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTa
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
         longest = max(map(len, head.split()), default=1)  # so that no word of the head is cut off
-        short = not numeric and widest <= 40
-        rich.add_column(head, justify=justify, no_wrap=short, min_width=longest, overflow="fold")
+        # Lines without spaces are kept whole; other columns become narrower instead.
+        parts = [part for line in lines for part in line[head].splitlines()]
+        whole = numeric and len(parts) > len(lines) and not any(" " in part for part in parts)
+        rich.add_column(
+            "\n".join(head.split()) if whole else head,
+            justify=justify,
+            no_wrap=whole or (not numeric and widest <= 40),
+            min_width=longest,
+            overflow="fold",
+        )
     for line in lines:
         rich.add_row(*line.values())
     return rich
