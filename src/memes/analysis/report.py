@@ -80,7 +80,7 @@ def show(comparison: ComparedRuns, console: Console) -> None:
     )
     tables = score_tables(comparison.rows["scores"], "median") | score_tables(scores, "iqm")
     for title, lines in (tables | pair_tables(tests, MAX_PAIRS)).items():
-        console.print(_for_terminal(title, lines, console.width))
+        console.print(_for_terminal(title, lines, console.width), crop=False)
     for note in comparison.notes:
         console.print(note)
 
@@ -209,15 +209,15 @@ def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTa
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        longest = max(map(len, head.split()), default=1)  # so that no word of the head is cut off
-        # Lines without spaces are kept whole; other columns become narrower instead.
+        # No word and no number is broken. Lines without spaces are kept whole, too.
         parts = [part for line in lines for part in line[head].splitlines()]
+        words = [word for part in (head, *(parts if numeric else ())) for word in part.split()]
         whole = numeric and len(parts) > len(lines) and not any(" " in part for part in parts)
         rich.add_column(
             "\n".join(head.split()) if whole else head,
             justify=justify,
             no_wrap=whole or (not numeric and widest <= 40),
-            min_width=longest,
+            min_width=max(map(len, words), default=1),
             overflow="fold",
         )
     for line in lines:
