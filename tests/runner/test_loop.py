@@ -262,6 +262,14 @@ def test_remove_run_removes_all_files_of_a_run(tmp_path):
     assert [path.name for path in out.iterdir()] == [".lock"]
 
 
+def test_nothing_is_removed_if_config_json_is_not_that_of_a_run(tmp_path):
+    for name in ("config.json", "metrics.csv"):
+        (tmp_path / name).write_text('{"model": "mine"}')
+    with pytest.raises(memes.UsageError, match=r"config.json' is damaged or not what its name says"):
+        remove_run(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "metrics.csv"}
+
+
 def test_a_file_cannot_be_the_output_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
     for overwrite in (False, True):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from memes import api
 from memes.algorithm import Algorithm
 from memes.analysis.end_of_run import Figures
-from memes.errors import install
+from memes.errors import UsageError, install
 from memes.options.command_line import Parsed, parse
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
@@ -268,7 +268,7 @@ def sweep(
 
 def _remove(folder: Path) -> None:
     """Remove the runs in a folder, and the folders that become empty."""
-    with suppress(OSError):  # raised if a folder contains other files
+    with suppress(OSError, UsageError):  # raised if a folder contains other files, or is not a run
         for place in folder.glob("seed-*"):
             remove_run(place)
             (place / ".lock").unlink(missing_ok=True)

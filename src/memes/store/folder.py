@@ -281,11 +281,12 @@ def _own_files(path: Path) -> Iterator[Path]:
 def remove_run(path: Path) -> None:
     """Remove the files of a run from a folder, and keep all other files.
 
-    Nothing is removed if the folder contains no run.
+    Nothing is removed if the folder contains no run. If its config.json is not that of a run, a
+    `UsageError` is raised.
     """
     if not holds_run(path):
         return
-    check_links(path)
+    load_config(path)
     for folder, names in OWN:
         remove_files(path / folder, names)
         if folder != ".":
