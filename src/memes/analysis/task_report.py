@@ -18,7 +18,7 @@ from jaxtyping import Float
 from memes.archive import finite
 from memes.cells import Cells, Grid, grid
 from memes.errors import at_least, positive, require
-from memes.executors.remote_evaluation import Spread
+from memes.executors.remote_evaluation import RemoteEvaluator
 from memes.executors.task_check import alike
 from memes.executors.task_check import check as check_shapes
 from memes.pytrees import take
@@ -350,7 +350,7 @@ def _evaluated_twice(
 
 
 def _device(task: Task) -> str:
-    if isinstance(task.evaluate, Spread):
+    if isinstance(task.evaluate, RemoteEvaluator):
         return str(task.evaluate)
     device = jax.devices()[0]
     kind = f"{device.platform}: {device.device_kind}"

@@ -54,7 +54,7 @@ def parallelize(
         not task.jit, f"task '{task.name}' is compiled by JAX: only those with jit=False have workers"
     )
     at_least(1, block=block)
-    by = partial(Spread, task, executors=_Executors(executor), block=block)
+    by = partial(RemoteEvaluator, task, executors=_Executors(executor), block=block)
     learning = task.evaluate_transitions if evaluate is None else None
     return replace(
         task,
@@ -64,7 +64,7 @@ def parallelize(
 
 
 @dataclass(frozen=True)
-class Spread:
+class RemoteEvaluator:
     """An evaluator that uses workers, as described in `parallelize`.
 
     Attributes:
@@ -164,7 +164,7 @@ def attempting(
     function: Evaluator, in_place: Evaluator
 ) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
     """Return a function that evaluates genotypes like `by_halves`, on workers or with `in_place`."""
-    return function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)
+    return function.attempt if isinstance(function, RemoteEvaluator) else partial(by_halves, in_place)
 
 
 class _Executors:

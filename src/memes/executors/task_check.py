@@ -14,7 +14,7 @@ from jax import Array
 from memes.archive import finite
 from memes.errors import UsageError
 from memes.executors.blocks import Part
-from memes.executors.remote_evaluation import Spread, attempting, joined, raised_by
+from memes.executors.remote_evaluation import RemoteEvaluator, attempting, joined, raised_by
 from memes.task import Evaluation, Task, evaluate, initial, rows_like
 
 ROWS = 8  # number of genotypes of a second trial, if all evaluations of the first trial failed
@@ -60,7 +60,7 @@ def _check_simulator(
     paired = n - n % 2
     parts, failure = attempt(keys, np.asarray(x.at[1:paired:2].set(x[0:paired:2])))
     if failure is not None and _all_lost(parts):
-        parts = attempt(*trial(ROWS))[0] if isinstance(task.evaluate, Spread) else parts
+        parts = attempt(*trial(ROWS))[0] if isinstance(task.evaluate, RemoteEvaluator) else parts
         if _all_lost(parts):
             raise raised_by(task, failure) from None
         return _extras(parts)

@@ -15,7 +15,7 @@ from jax import Array
 from memes.archive import Archive
 from memes.errors import at_least, positive
 from memes.estimates import STATISTICS, Reevaluator, correct, estimates, reevaluator
-from memes.executors.remote_evaluation import Spread
+from memes.executors.remote_evaluation import RemoteEvaluator
 from memes.metrics import compare
 from memes.runner import memory
 from memes.runner.observers import Callbacks, RunContext, Update
@@ -207,7 +207,7 @@ def corrected(
     run, single = run._replace(correction=None), task.single or task
     rows = run.config.chunk or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
     here = single if single.jit else surviving(single, report.say, rows)
-    if not (single.jit or isinstance(single.evaluate, Spread)):
+    if not (single.jit or isinstance(single.evaluate, RemoteEvaluator)):
         rows = min(rows, ROWS_IN_PROCESS)
     key = jax.random.fold_in(jax.random.key(run.config.seed), STREAM)
     key = jax.random.fold_in(key, run.generations)

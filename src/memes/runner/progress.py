@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memes.executors.remote_evaluation import Spread
+from memes.executors.remote_evaluation import RemoteEvaluator
 from memes.store.sanitize import printable
 from memes.task import Task
 
@@ -62,7 +62,7 @@ class Reporter:
         self._first: dict[int, ProgressPoint] = {}
         self._now: dict[int, ProgressPoint] = {}
         self._ended: set[int] = set()
-        self._workers: Spread | None = None
+        self._workers: RemoteEvaluator | None = None
 
     def __enter__(self) -> Reporter:
         return self
@@ -90,7 +90,7 @@ class Reporter:
     def show_workers(self, task: Task) -> None:
         """Print the workers of a task, if it has any, and show them with the progress of the runs."""
         for each in filter(None, (task, task.single)):  # `single` of a resampled task has the workers
-            if isinstance(each.evaluate, Spread):
+            if isinstance(each.evaluate, RemoteEvaluator):
                 self._workers = each.evaluate
                 self.say(f"evaluating on {self._workers}, in blocks of {self._workers.block}")
 
