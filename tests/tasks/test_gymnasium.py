@@ -107,6 +107,19 @@ def test_environments_that_are_not_repeatable_are_created_for_each_episode():
     assert not memes.tasks.gymnasium("CartPole-v1").evaluate.fresh
 
 
+def test_the_number_of_environments_does_not_grow_with_the_batch(monkeypatch):
+    created, make = [], gymnasium.make
+    monkeypatch.setattr(gymnasium, "make", lambda *of, **more: created.append(of) or make(*of, **more))
+    task = memes.tasks.gymnasium("MountainCarContinuous-v0", hidden=(4,), steps=3)
+    x = np.asarray(task.init(jax.random.key(0), 70))
+    keys = jax.random.split(jax.random.key(1), 70)
+    fitness, feature = task.evaluate(keys, x)
+    assert len(created) <= 34  # 32 for episodes, and at most two for checks of the environment
+    parts = [task.evaluate(keys[i : i + 7], x[i : i + 7]) for i in range(0, 70, 7)]
+    np.testing.assert_array_equal(fitness, np.concatenate([part[0] for part in parts]))
+    np.testing.assert_array_equal(feature, np.concatenate([part[1] for part in parts]))
+
+
 def test_warnings_of_mujoco_are_printed_and_leave_no_file(tmp_path, monkeypatch, capfd):
     """The model of HalfCheetah has an attribute that causes a warning of MuJoCo."""
     monkeypatch.chdir(tmp_path)

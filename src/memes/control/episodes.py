@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,6 +18,7 @@ import numpy as np
 from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
+ROWS = 32  # maximum number of episodes that are played, and of environments that exist, at a time
 COMPARED, STEPS_COMPARED = 5, 100  # number of compared episodes, and steps per episode
 Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
 
@@ -89,14 +90,16 @@ class Player:
 
     def __call__(self, keys: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the total reward [n] and the feature [n, k] of one episode per genotype."""
-        return self.score(self.play(keys, x))
+        scores = [self.score(episodes) for episodes in self.blocks(keys, x)]
+        fitness, feature = map(np.concatenate, zip(*scores, strict=True))
+        return fitness, feature
 
     def transitions(self, keys: Any, x: Any) -> Any:
         """Return fitness, feature and transitions of each episode, for reinforcement learning."""
         from memes.control.rollouts import Transition
         from memes.task import Evaluation
 
-        episodes = self.play(keys, x)
+        episodes = list(itertools.chain.from_iterable(self.blocks(keys, x)))
 
         def padded(rows: Any) -> Any:
             given = [np.asarray(each) for each in rows]
@@ -122,24 +125,29 @@ class Player:
         fitness = np.array([episode.rewards.sum() for episode in episodes])
         return fitness, np.array([self.feature(episode) for episode in episodes], np.float64)
 
-    def play(self, keys: Any, x: Any) -> list[Episode]:
-        """Play one episode per genotype `x[n, d]`; all episodes advance together."""
+    def blocks(self, keys: Any, x: Any) -> Iterator[list[Episode]]:
+        """Play one episode per genotype `x[n, d]`, and yield the episodes of up to `ROWS` genotypes."""
         x = np.asarray(x)  # an array of JAX has other rules for indices
+        seeds = seeds_from_keys(keys) if self.seed is None else np.full(len(x), self.seed)
+        for start in range(0, len(x), ROWS):
+            yield self.play(seeds[start : start + ROWS], x[start : start + ROWS])
+
+    def play(self, seeds: np.ndarray, x: np.ndarray) -> list[Episode]:
+        """Play one episode per genotype `x[n, d]`; all episodes advance together."""
         n = len(x)
         if self.fresh:
             environments = [new(self.environment, self.arguments) for _ in range(n)]
         else:
             environments = made(self.environment, self.arguments, n)
         try:
-            return self._played(environments, keys, x)
+            return self._played(environments, seeds, x)
         finally:
             for each in environments if self.fresh else ():
                 each.close()
 
-    def _played(self, environments: list[Any], keys: Any, x: np.ndarray) -> list[Episode]:
+    def _played(self, environments: list[Any], seeds: np.ndarray, x: np.ndarray) -> list[Episode]:
         n = len(x)
         respond = action_of(environments[0].action_space)
-        seeds = seeds_from_keys(keys) if self.seed is None else np.full(n, self.seed)
         starts = [each.reset(seed=int(s)) for each, s in zip(environments, seeds, strict=True)]
         seen = [[flat(each, start)] for each, (start, _) in zip(environments, starts, strict=True)]
         infos = [[info] for _, info in starts]
