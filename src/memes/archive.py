@@ -152,6 +152,8 @@ class Archive:
             n: Number of elites.
         """
         at_least(1, n=n)
+        is_key = isinstance(key, (jax.Array, np.ndarray))  # a typed key, or an array of two numbers
+        require(is_key, f"key must be a random key such as jax.random.key(0), got {key!r:.40}")
         found = self._occupied("sample")
         return self._at(found[np.asarray(jax.random.randint(key, (n,), 0, found.size))])
 

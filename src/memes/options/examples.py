@@ -25,6 +25,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "memes compare runs/arm-memes runs/arm-me",
         "memes compare 'runs/arm-*' -o figures/arm --overwrite",
     ),
+    "memes merge": (
+        "memes merge runs/arm-memes runs/arm-me -o merged.npz",
+        "memes merge 'runs/ant-*' --corrected -o merged.npz",
+    ),
     "memes view": ("memes view runs/arm-memes", "memes view 'runs/ant-*' --port 8090"),
     "memes replay": (
         "memes replay runs/ant-memes/seed-0",
