@@ -5,8 +5,8 @@
     run = memes.run(algorithm, generations=2000, out="runs/arm")
     memes.plot.archive(run)                     and later memes.load_run("runs/arm")
 
-The modules of this package contain the parts of algorithms. Each name is imported at its first use, so
-that `import memes` is fast.
+The modules of this package contain the parts of algorithms. Each name is imported when it is first used,
+so that `import memes` is fast.
 """
 
 from importlib import import_module
@@ -85,7 +85,7 @@ __all__ += ["join_processes", "load_changes", "load_run", "plot", "resume", "run
 __all__ += ["Callbacks", "ChangeLog", "Checkpoints", "Corrections", "Figures", "LogFunction", "Logger"]
 __all__ += ["RunContext", "Update"]
 
-# The names that are imported at their first use, grouped by module.
+# The names that are imported when they are first used, grouped by module.
 _NAMES = {
     "memes": (
         "archive",

@@ -1,8 +1,9 @@
 """A quality-diversity algorithm with the methods `ask`, `evaluate` and `tell`.
 
-Algorithm 1 of the paper evaluates the samples of each evolution strategy, and afterwards the resulting
-means. This module evaluates each mean together with the samples around it, in one call of the
-simulator. For lanes that are not reset, both orders evaluate exactly the same genotypes:
+Algorithm 1 of the paper first evaluates the samples of each evolution strategy, and then evaluates the
+resulting means. This module evaluates each mean together with the samples around it, in one call of the
+simulator. For lanes that are not reset, both orders evaluate exactly the same genotypes. The steps below
+show the corresponding names of Algorithm 1 in quotes:
 
     ask       lanes that require a reset start from an elite     "if require_reset"
               every lane proposes its mean and samples around it
@@ -68,7 +69,7 @@ class Outcome(NamedTuple):
         samples: The samples.
         faults: Number of invalid evaluations, by `Fault`.
         outside: Number of evaluations whose feature lies outside the bounds of the cells.
-        transitions: Transitions of all evaluations, if the emitter learns from them.
+        transitions: Transitions of all evaluations, if the emitter learns from transitions.
     """
 
     candidates: Entries
@@ -82,9 +83,9 @@ class Answer(NamedTuple):
     """The response to a batch: changes of the archive, and progress of the candidates.
 
     Attributes:
-        added: The `Status` that the archive gives to the candidates, followed by the samples if they
-            are offered.
-        status: The `Status` that the judge gives to the candidates.
+        added: The `Status` that the archive gives to each candidate and, if samples are offered, then to
+            each sample.
+        status: The `Status` that the judge gives to each candidate.
     """
 
     added: Int[Array, " n"]
@@ -107,13 +108,13 @@ class Info(NamedTuple):
         offered: Whether each candidate was offered to the archive.
         fitness: The fitness of each candidate.
         feature: The feature of each candidate.
-        parent_feature: The feature of each candidate's parent; NaN if it has no parent.
+        parent_feature: The feature of each candidate's parent; NaN if the candidate has no parent.
         status: The `Status` that the judge gave to each candidate.
-        age: Number of steps of each candidate's lane since its last start.
+        age: Number of steps of each candidate's lane since the lane last started.
         stale: Number of consecutive rejected candidates of each candidate's lane.
-        reset: The `Reason` why each candidate's lane is reset in this generation; `Reason.NONE` if it
-            continues.
-        additions: Number of evaluations of the whole batch that entered the archive, by `Kind` of lane.
+        reset: The `Reason` why each candidate's lane is reset in this generation; `Reason.NONE` if the
+            lane continues.
+        additions: Number of evaluations in the whole batch that entered the archive, by `Kind` of lane.
         faults: Number of invalid evaluations in the whole batch, by `Fault`.
         outside: Number of evaluations in the whole batch whose feature lies outside the bounds.
         ledger: Counts of evaluations in this generation.
@@ -179,7 +180,7 @@ class Algorithm:
     def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
         """Return the state before the first generation.
 
-        The number of generations is only required for the history `Everything`.
+        Only the history `Everything` requires the number of generations.
         """
         room = None
         if generations is not None:
@@ -301,7 +302,7 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return a context with the archive and history of `after`, and the judge of `before`."""
+        """Return a context with the archive and history after the generation, and the judge before it."""
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)
@@ -341,11 +342,11 @@ def compose(
         history: The features against which novelty is measured. If None, no features are stored.
         judge: The rule that decides which candidates make progress. The default is the archive itself
             or, if samples are offered, a second archive that only candidates enter.
-        offer_samples: Offer not only the candidates but also the samples to the archive.
+        offer_samples: Whether to offer samples to the archive in addition to candidates.
         candidates: The number of evaluations of each candidate, and the statistic that summarises them.
-            Archive, history and judge use the summary.
+            The archive, the history and the judge use the summary.
         name: Name of the algorithm in files and figures. `memes compare` and `memes.resume` distinguish
-            composed algorithms only by their names.
+            composed algorithms only by name.
     """
     task = with_extras(task, check(task))
     require(

@@ -42,7 +42,7 @@ from memes.store.schema import Header, Provenance, RunConfig
 from memes.validation import check_types, checked, number_of
 
 # The usual observers, in the order of their calls. Checkpoints are written after corrections, so that
-# they contain them.
+# they contain the corrections.
 USUAL: tuple[Any, ...] = (
     DeviceUse, Log, ChangeLog, Corrections, Checkpoints, Progress, Summaries, Figures,
 )  # fmt: skip
@@ -61,7 +61,7 @@ NUMBERS: dict[str, tuple[Any, int]] = {
 SEEDS = 2**32
 # Runs do not work without compilation, or if NaN is an error, because NaN represents unknown values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# Entries, in addition to options, that must be equal for a run and the algorithm that continues it.
+# Entries, in addition to options, that must be equal for a run and the algorithm that continues the run.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -101,35 +101,34 @@ def run(
     saved.
 
     Seeds that run together form one batch on the device, which is a `vmap` of the whole run. Their
-    results agree with separate runs only up to rounding, because compilers round such a batch
-    differently. A long search can amplify these differences into a different, equally likely result.
-    Seeds that run one after the other share one compilation, and their results are bit-identical to
-    separate runs.
+    results agree with separate runs only up to rounding, because compiled batches round differently. A
+    long search can amplify these differences into a different, equally likely result. Seeds that run one
+    after the other share one compilation, and their results are bit-identical to separate runs.
 
     Args:
         algorithm: The algorithm, with its task. A task with `jit=False` is evaluated on the host.
-        generations: Number of generations. The default of a command depends on its scale.
-        evaluations: Maximum number of evaluations, instead of `generations`. The run has as many whole
-            generations as this number allows. Re-evaluations are not counted.
+        generations: Number of generations. On the command line, the default depends on the scale.
+        evaluations: Maximum number of evaluations, as an alternative to `generations`. The run has as
+            many whole generations as this number allows. Re-evaluations are not counted.
         seed: Seed of all randomness.
-        seeds: Seeds of several separate runs, instead of `seed`.
-        out: Folder for the results. Several seeds have subfolders `seed-0`, ... If None, results are
-            only kept in memory.
-        overwrite: Whether to replace a run that the folder already contains.
-        observers: Observers in addition to the usual ones. An observer of the same type as a usual one
-            replaces it.
+        seeds: Seeds of several separate runs, as an alternative to `seed`.
+        out: Folder for the results. With several seeds, each seed has a subfolder `seed-0`, `seed-1`,
+            ... If None, results are only kept in memory.
+        overwrite: Whether to replace an existing run in the folder.
+        observers: Observers in addition to the usual ones. A given observer replaces a usual observer of
+            the same type.
         chunk: Number of evaluations at a time. If None, all evaluations of a generation run together, or
-            fewer if they do not fit into memory.
+            as many as fit into memory.
         seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
             fit into memory. For tasks with a simulator it has one seed, which uses the whole device.
-        devices: Number of devices. If None, all GPUs or TPUs are used, or one CPU.
+        devices: Number of devices. If None, all GPUs or TPUs are used, or the CPU if there are none.
         shards: Number of parts into which lanes, offspring or seeds are divided. It must be a multiple
-            of the number of devices. If None, it is equal to that number. Results depend on the number
-            of shards, but not on the devices that compute them.
-        call_seconds: Approximate duration of a device call. Progress is shown, Ctrl-C is handled and
-            metrics are written once per call.
+            of the number of devices. If None, it is the number of devices. Results depend on the number
+            of shards, but not on the number of devices.
+        call_seconds: Approximate duration of a device call. After each call, progress is shown, Ctrl-C
+            is handled and metrics are written.
         progress: Whether to show progress.
-        metadata: JSON values that are written into `config.json`.
+        metadata: JSON values to write into `config.json`.
 
     Returns:
         The run, or a list of runs in the order of their seeds. The list omits runs that did not start
@@ -216,11 +215,11 @@ def resume(
     Args:
         algorithm: The algorithm of the run, with the same task, cells and options.
         path: The run's folder, or a folder that contains the runs of several seeds.
-        generations: Total number of generations. If None, it is not changed.
+        generations: Total number of generations. If None, the total that the run recorded is used.
         seeds: Seeds to continue. If None, all seeds are continued.
-        devices: Number of devices. If None, it is the largest available number that divides the number
-            of shards.
-        observers: Observers in addition to the usual ones, as in `run`. The usual observers have the
+        devices: Number of devices. If None, the largest available number that divides the number of
+            shards is used.
+        observers: Observers in addition to the usual ones, as in `run`. The usual observers use the
             settings that the run recorded.
         progress: Whether to show progress.
 
@@ -305,7 +304,7 @@ def resume(
 def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) -> list[Observer]:
     """Return the usual observers, followed by the given observers of other types.
 
-    A given observer replaces the usual observer of the same type. The other usual observers have the
+    A given observer replaces the usual observer of the same type. The other usual observers use the
     `settings` that a run has recorded, or the defaults.
     """
     own = {type(observer): observer for observer in given if type(observer) in USUAL}
@@ -314,10 +313,10 @@ def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) 
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the settings of observers for `config.json`.
+    """Return the settings of observers, which are stored in `config.json`.
 
-    The settings of a usual observer have names with its prefix. The settings of custom observers are in
-    the entry `observers`, by the name of the class.
+    The name of each setting of a usual observer starts with the observer's prefix. The settings of
+    custom observers are in the entry `observers`, by class name.
 
     Raises:
         UsageError: If an object is not an observer.
@@ -337,7 +336,7 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
 
 
 def restored(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return an observer of a class, with the settings that a run has recorded."""
+    """Return an observer of the given class, with the settings that a run has recorded."""
     names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
     return kind(**{field: settings[name] for name, field in names.items() if name in settings})
 
@@ -387,7 +386,7 @@ def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None
 
 
 def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
-    """Yield a message if the device or package versions have changed since the run began."""
+    """Yield a message if the device or the package versions have changed since the run began."""
     told = [{"device": each.device, **each.versions} for each in (recorded, here)]
     changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
     before, now = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
@@ -396,7 +395,7 @@ def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
 
 
 def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
-    """Return True if a run that has completed all generations needs no further correction."""
+    """Return True if a run that has completed all generations does not need another correction."""
     made = load_corrected(folder).get("generation", np.zeros(0))
     wanted = algorithm.task.uncertain and config.settings.get("reevaluate_every") != 0
     return not wanted or (config.generations in made and (folder / "corrected.npz").exists())
@@ -404,7 +403,7 @@ def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
 
 @contextmanager
 def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
-    """Convert failures of a disk, a simulator or a device to a `RunError` with an error message."""
+    """Convert failures of a disk, a simulator or a device to a `RunError` with a clear message."""
     place = None if path is None else Path(path).absolute()
     try:
         yield

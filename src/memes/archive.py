@@ -22,7 +22,7 @@ from memes.validation import check_types
 
 
 class Status(IntEnum):
-    """The response of the archive to an offered evaluation."""
+    """The archive's response to an offered evaluation."""
 
     REJECTED = 0
     IMPROVED = 1
@@ -33,7 +33,7 @@ Numbers = ArrayLike | Sequence[Any]  # arrays, numbers or lists of numbers
 
 
 class Elite(NamedTuple):
-    """One elite or n elites, as numbers and NumPy arrays.
+    """One elite, as numbers and NumPy arrays, or n elites, as arrays with n rows.
 
     Attributes:
         cell: Cell of the elite.
@@ -61,7 +61,7 @@ class Archive:
 
     `len(archive)` is the number of elites, and iteration over an archive yields each `Elite`. Methods
     that change an archive return a new archive. Compiled functions cannot call methods that return
-    elites or numbers, because these methods read the arrays.
+    elites or numbers, because these methods read values from the arrays.
 
     Attributes:
         cells: The cells of the archive.
@@ -145,7 +145,7 @@ class Archive:
         return self._at(int(found[np.argmin(np.sum(apart**2, axis=1))]))
 
     def sample(self, key: Key[Array, ""], n: int) -> Elite:
-        """Draw n elites uniformly, with replacement. Each field of the result has n rows.
+        """Draw n elites uniformly, with replacement. Each field of the returned `Elite` has n rows.
 
         Args:
             key: PRNG key.
@@ -167,13 +167,12 @@ class Archive:
         generation: Numbers = -1,
         lane: Numbers = -1,
     ) -> tuple[Archive, Int[Array, " n"]]:
-        """Offer one evaluated genotype or several to the archive.
+        """Offer one or several evaluated genotypes to the archive.
 
-        Each cell accepts the fittest genotype that is offered to it if it is fitter than the present
-        elite.
+        Each cell accepts its fittest genotype if this genotype is fitter than the present elite.
 
         Args:
-            genotypes: The genotypes [n, d]. For one genotype, all arrays have no first axis.
+            genotypes: The genotypes [n, d]. For one genotype, omit the first axis of all arrays.
             fitness: Fitness of the genotypes [n].
             feature: Features of the genotypes [n, k].
             extras: Extra fields of the genotypes [n, ...], if the archive has extra fields.
@@ -212,12 +211,12 @@ class Archive:
     def merge(self, other: Archive) -> Archive:
         """Offer all elites of another archive to this archive.
 
-        The elites keep their generations and lanes. The cells of the archives may differ, because the
-        feature of each elite determines its new cell. If two elites of a cell are equally fit, the elite
+        The elites keep their generations and lanes. The archives may have different cells, because the
+        feature of each elite determines its new cell. If two elites in a cell are equally fit, the elite
         of this archive is kept.
 
         Args:
-            other: An archive with the same extras, whose genotypes and features have the same sizes.
+            other: An archive with the same extras and the same sizes of genotypes and features.
         """
         check_types({"other": other}, {"other": Archive})
         for name in ("genotypes", "feature"):
@@ -274,10 +273,10 @@ class Archive:
         return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the fitness of every elite over the features, like `memes.plot.archive`.
+        """Plot the fitness of every elite over the features, like `memes.plot.archive`.
 
         Args:
-            ax: Axes of matplotlib to draw into. If None, a new figure is made.
+            ax: Matplotlib axes to draw into. If None, a new figure is made.
 
         Returns:
             The figure.
@@ -333,7 +332,7 @@ def is_column(extra: Array | np.ndarray) -> bool:
 
 
 class Entries(NamedTuple):
-    """Evaluated genotypes, of which those marked in `offered` may enter an archive."""
+    """Evaluated genotypes. Only genotypes that are marked in `offered` may enter an archive."""
 
     x: Shaped[Array, "n ..."]
     evaluation: Evaluation
@@ -346,7 +345,7 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
     Args:
         cells: Cells of the archive.
-        dim: Number of entries of a genotype.
+        dim: Number of genotype entries.
         extras: Shape and dtype of the extra fields of an elite, by name, such as `task.extras`.
     """
     c, k = cells.count, cells.low.shape[0]
@@ -371,7 +370,8 @@ class Changes(NamedTuple):
     feature: Float[Array | np.ndarray, "*n k"]
 
 
-# Larger numbers cannot be measurements. The squares of smaller numbers do not overflow float32.
+# Numbers above this limit are treated as invalid. The squares of smaller numbers do not overflow
+# float32.
 LIMIT = 1e15
 
 
@@ -384,13 +384,13 @@ class Fault(IntEnum):
 
 
 def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
-    """Return True for each evaluation whose fitness and feature are finite and below `LIMIT` in size."""
+    """Return True for each evaluation with finite fitness and feature, below `LIMIT` in magnitude."""
     sound = jnp.abs(evaluation.feature) < LIMIT
     return (jnp.abs(evaluation.fitness) < LIMIT) & sound.all(axis=-1)
 
 
 def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
-    """Count the evaluations that are not `finite`, by their worst `Fault`."""
+    """Count the evaluations that are not `finite`, by the worst `Fault` of each."""
     size = jnp.abs(jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1))
     nan = jnp.isnan(size).any(axis=1)
     infinite = jnp.isinf(size).any(axis=1) & ~nan
@@ -413,7 +413,7 @@ Fetch = Callable[[Array, Array], Array]
 
 
 def rows_at(x: Shaped[Array, "n ..."], row: Int[Array, " w"]) -> Shaped[Array, "w ..."]:
-    """Return the given rows of `x`, as the default `Fetch`. Invalid indices return arbitrary rows."""
+    """Return the given rows of `x` (the default `Fetch`). Rows for invalid indices are arbitrary."""
     return jnp.take(x, row, axis=0, mode="clip")
 
 
@@ -430,18 +430,20 @@ def add(
     """Offer evaluated genotypes to an archive.
 
     Each cell accepts its fittest candidate if this candidate is strictly fitter than the present elite.
-    If several candidates of one batch are equally fit, the first one is accepted. All other candidates
-    are rejected. Candidates that are not `offered` and candidates with a non-finite fitness or feature
-    are also rejected. The cost grows with the size of the batch, but not with the size of the archive.
+    If several candidates of one batch are equally fit, the cell accepts the first one. All other
+    candidates are rejected. Candidates that are not `offered` and candidates with a non-finite fitness
+    or feature are also rejected. The cost grows with the size of the batch, but not with the size of the
+    archive.
 
     Args:
         archive: The archive before the offer.
-        x: Genotypes [n, d] of the candidates, or values from which `fetch` finds the genotypes.
+        x: Genotypes [n, d] of the candidates, or other values that `fetch` converts to genotypes.
         evaluation: Fitness [n], feature [n, k], and the extra fields of the archive [n, ...].
         offered: The candidates that may enter the archive.
         lane: The lane of each candidate.
         generation: The generation: one number, or one number per candidate.
-        fetch: `(x, row[w]) -> genotypes[w, d]`, which is called only for rows that enter the archive.
+        fetch: `(x, row[w]) -> genotypes[w, d]`, which returns the genotypes of the rows that enter the
+            archive.
 
     Returns:
         The archive after the offer, and the `Status` of each candidate.

@@ -25,7 +25,7 @@ Features = Float[Array | np.ndarray, "*n k"] | Sequence[Any]  # arrays or lists 
 
 @runtime_checkable
 class Cells(Protocol):
-    """A partition of the feature space, which is the box from `low` to `high`, into `count` cells."""
+    """A partition of the feature space (the box from `low` to `high`) into `count` cells."""
 
     @property
     def low(self) -> Float[Array, " k"]:
@@ -44,7 +44,7 @@ class Cells(Protocol):
 
 
 def require_arrays(cells: Cells) -> None:
-    """Raise a `UsageError` unless all leaves of the cells are arrays, as in a registered dataclass."""
+    """Raise a `UsageError` unless all leaves of `cells` are arrays, as in a registered dataclass."""
     arrays = all(isinstance(leaf, (Array, np.ndarray)) for leaf in jax.tree.leaves(cells))
     require(
         isinstance(cells, Cells) and arrays,
@@ -79,7 +79,7 @@ class Grid:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CVT:
-    """A Voronoi tessellation, in which a point belongs to the cell of its nearest centroid.
+    """A Voronoi tessellation, in which each point belongs to the cell of the nearest centroid.
 
     Distances are measured in units of the feature bounds. The centroids are `centroids[c, k]`.
     """
@@ -110,9 +110,9 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
 
     Args:
         task: Task with the feature bounds.
-        resolution: Number of cells along each feature. The default is the resolution of the task. If
-            the task has none, the grid has about 2 500 cells in total, and the same number along each
-            feature (50 x 50 for two features).
+        resolution: Number of cells along each feature. The default is the resolution of the task. If the
+            task has no resolution, the grid has about 2 500 cells in total, and the same number along
+            each feature (50 x 50 for two features).
     """
     k = task.feature_dim
     shape = task.resolution if resolution is None else resolution
@@ -140,7 +140,7 @@ def cvt(
         key: PRNG key of the random points.
         task: Task with the feature bounds.
         centroids: Number of cells.
-        points: Number of uniform points that represent the feature space.
+        points: Number of random points that represent the feature space. They are uniformly distributed.
         iterations: Number of iterations of Lloyd's algorithm.
     """
     at_least(1, centroids=centroids, points=points)

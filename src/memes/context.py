@@ -18,7 +18,7 @@ from memes.task import Evaluation, Task
 
 
 class Kind(IntEnum):
-    """The purpose for which a candidate was made."""
+    """The purpose of a candidate."""
 
     EXPLOIT = 0
     EXPLORE = 1
@@ -26,12 +26,12 @@ class Kind(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """The result of comparing evaluations with a judge, independently of each other.
+    """The result of comparing each evaluation with a judge, independently of the other evaluations.
 
     Attributes:
         status: The `Status` that each evaluation would get if no other evaluation were offered.
         value: The fitness of each evaluation minus the fitness that it has to exceed. If the judge is an
-            archive and the cell is empty, this is the fitness.
+            archive and the cell is empty, the value is the fitness.
     """
 
     status: Int[Array, "*n"]
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
 
 class Parents(NamedTuple):
-    """The individuals from which selectors choose. In unused rows, `fitness` is -inf."""
+    """The individuals from which selectors choose. The `fitness` of unused rows is -inf."""
 
     genotypes: Float[Array, "p d"]
     fitness: Float[Array, " p"]
@@ -60,11 +60,12 @@ class Context:
         task: The task.
         generation: Number of the generation.
         archive: The archive. During `tell`, it includes this generation.
-        parents: The individuals from which selectors choose: the archive or the individuals of the
-            judge. During `tell`, they include this generation.
+        parents: The individuals from which selectors choose: the elites of the archive or the
+            individuals of the judge. During `tell`, they include this generation.
         past: The history. During `tell`, it includes this generation.
         compare: `(evaluation[*n]) -> Comparison`, which uses the judge's state before this generation.
-        transitions: Transitions of all evaluations during `tell`, if the emitter learns from them.
+        transitions: Transitions of all evaluations during `tell`, if the emitter learns from
+            transitions.
     """
 
     task: Task

@@ -1,6 +1,7 @@
 """Access to the plotting functions for the lower layers of the package.
 
-The plotting functions are in a higher layer, so the package sets `plots` when it is imported.
+This module cannot import the plotting functions, which are in a higher layer. The package sets `plots`
+on import instead.
 """
 
 from __future__ import annotations

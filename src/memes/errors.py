@@ -17,19 +17,19 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 PACKAGE = "memes-qd"
-# Path prefixes of library code, as opposed to code of the user.
+# Path prefixes of library code. All other code is the user's code.
 LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
 PLACE = "_memes_place"  # attribute of exceptions from workers
 
 
 class UsageError(ValueError):
-    """An exception for a wrong argument. Its message is one line that names the argument."""
+    """An exception for an invalid argument. The message is one line that names the argument."""
 
 
 class RunError(RuntimeError):
-    """An exception for a run that cannot continue although its arguments are valid.
+    """An exception for a run with valid arguments that cannot continue.
 
-    Its message is one line.
+    The message is one line.
     """
 
 
@@ -40,9 +40,9 @@ def require(condition: bool, sentence: str) -> None:
 
 
 LONGEST_NAME = 500  # characters
-# Larger integers exceed what any machine can store or compute.
+# The largest accepted integer. No machine could store or compute larger counts.
 MOST = 10**8
-# The range of normal numbers in float32; smaller numbers lose digits.
+# The range of normal float32 numbers. Smaller numbers lose precision.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
 
 
@@ -73,7 +73,7 @@ def in_unit_interval(**named: float) -> None:
         require(0 <= value <= 1, f"{name} must lie in [0, 1], got {value}")
 
 
-# Options that were renamed after version 0.2: the old name of each, and its present name.
+# Options that were renamed after version 0.2: old names and current names.
 RENAMED = {"short": "include_short", "together": "seeds_per_batch", "about": "metadata"}
 
 
@@ -97,9 +97,10 @@ ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of names, and of names of
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
-    """Return the name if it is a choice.
+    """Return the name if it is a valid choice.
 
-    Otherwise, raise a `UsageError` that suggests its new name, a similar choice, or all choices.
+    Otherwise, raise a `UsageError` that suggests the new name of a renamed choice, a similar choice, or
+    all choices.
     """
     if isinstance(name, str) and name in choices:
         return name
@@ -118,7 +119,7 @@ def _listed(choices: Collection[str]) -> str:
 def nearest(name: str, choices: Collection[str]) -> str | None:
     """Return the choice that a name probably means, or None if no choice is similar.
 
-    The name may be a synonym of the choice, be misspelt, or have other letter case or separators.
+    The name may be a synonym or a misspelling, or differ from the choice in letter case or separators.
     """
     plain = {re.sub(r"[\s_]+", "-", each.strip().lower()): each for each in choices}
     word = re.sub(r"[\s_]+", "-", name.strip().lower())
@@ -132,8 +133,8 @@ def nearest(name: str, choices: Collection[str]) -> str | None:
 def package(module: str, extra: str, what: str) -> Any:
     """Import an optional module.
 
-    If this fails, raise a `UsageError` with the feature that needs the module and the command that
-    installs it.
+    If the import fails, raise a `UsageError` that names the feature that needs the module and the
+    command that installs the module.
     """
     try:
         return import_module(module)
@@ -143,12 +144,12 @@ def package(module: str, extra: str, what: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """Return the command that adds an extra to this installation of the package."""
+    """Return the command that installs an extra of the package into this installation."""
     return install_command(extra, _direct_url())
 
 
 def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
-    """Return the command that adds an extra to an installation with this `direct_url.json`.
+    """Return the command that installs an extra into an installation with this `direct_url.json`.
 
     If `direct_url` is None, the package was installed from an index.
     """
@@ -164,7 +165,7 @@ def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
 
 
 def _direct_url() -> Any:
-    """Return the source that the installer recorded, or None if the package came from an index."""
+    """Return the source that the installer recorded, or None for an installation from an index."""
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").is_file() and Path(__file__).parents[1].name == "src":
         return {"url": checkout.as_uri(), "dir_info": {"editable": True}}
@@ -178,8 +179,8 @@ def _direct_url() -> Any:
 def show_mujoco_warnings() -> None:
     """Print each of MuJoCo's warnings once, instead of writing it to a file in the current folder.
 
-    A handler that is already set is kept. The new handler must not raise an exception, because that
-    would end the process.
+    An existing handler is kept. The new handler must not raise, because an exception would end the
+    process.
     """
     import mujoco
 
@@ -193,9 +194,9 @@ def _show_once(message: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line of the user's code that raised an exception, here or in a worker.
+    """Return the file and line of the user's code that raised an exception, also in a worker.
 
-    If the traceback contains no code of the user, return an empty string.
+    If the traceback contains no user code, return an empty string.
     """
     if hasattr(error, PLACE):  # from a worker, without a traceback
         return str(getattr(error, PLACE))
@@ -205,7 +206,7 @@ def place_of(error: BaseException) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return one line of an exception's message.
+    """Return the most informative line of an exception's message.
 
     This is the last line if the message quotes a traceback, and the first line otherwise.
     """

@@ -1,11 +1,11 @@
 """Estimates: summaries of several evaluations of the same genotype.
 
 - `evaluate_repeatedly` evaluates each genotype several times, and `summarise` summarises the results.
-- `resampled` makes a task whose evaluations are such summaries.
+- `resampled` makes a task that evaluates each genotype several times and returns the summary.
 - `Candidates` determines how algorithms estimate the candidates that they offer to the archive.
 - `reevaluate` corrects an archive that was found on an uncertain task.
 - `reevaluator`, `estimates` and `correct` are the steps of `reevaluate`, for programs that show progress
-  or can be stopped. A `Reevaluator` estimates a few elites per call. `correct` makes the corrected
+  or can be interrupted. A `Reevaluator` estimates a few elites per call. `correct` makes the corrected
   archive from the estimates of all elites.
 """
 
@@ -27,7 +27,7 @@ from memes.errors import at_least, require
 from memes.task import Evaluation, Task, evaluate, rows_like
 from memes.validation import check_fields, check_types, checked
 
-# A function `(values, axis=) -> summary`. Values are NaN if an evaluation was not finite.
+# A function `(values, axis=) -> summary`. Values of evaluations that were not finite are NaN.
 Statistic = Callable[..., Array]
 # The statistics by name. They ignore evaluations that were not finite.
 STATISTICS: dict[str, Statistic] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
@@ -65,7 +65,7 @@ class Candidates:
             check_statistic("candidate_statistic", self.candidate_statistic)
 
     def judge(self, each: Evaluation) -> Evaluation:
-        """Estimate candidates from their evaluations; the evaluations of a candidate are consecutive."""
+        """Estimate candidates from their evaluations. The evaluations of a candidate are consecutive."""
         if self.candidate_samples == 1:
             return each
         named = self.candidate_statistic
@@ -85,7 +85,7 @@ def evaluate_repeatedly(
 
 
 def by_genotype(each: Evaluation, count: int) -> Evaluation:
-    """Reshape evaluations [n * count, ...] to [n, count, ...], with one row per genotype."""
+    """Reshape `count` evaluations per genotype from [n * count, ...] to [n, count, ...]."""
 
     def split(values: Array) -> Array:
         return values.reshape(-1, count, *values.shape[1:])
@@ -95,7 +95,7 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
-    """Replace numbers that archives reject by NaN, which all `STATISTICS` ignore."""
+    """Replace numbers that archives reject with NaN, which all `STATISTICS` ignore."""
 
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
@@ -106,8 +106,8 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
     """Summarise evaluations `by_genotype`, from fitness [n, m] and feature [n, m, k] to [n] and [n, k].
 
-    Extras can have any type, so they are not summarised. The extras of a genotype are those of the
-    evaluation whose fitness is nearest to the summary. If several are equally near, the first is used.
+    Extras can have any type, so they are not summarised. Each genotype has the extras of the evaluation
+    whose fitness is nearest to the summary, or of the first such evaluation.
     """
     fitness, feature = statistic(each.fitness, axis=1), statistic(each.feature, axis=1)
     if not each.extras:
@@ -127,7 +127,7 @@ class Resampled:
     statistic: Statistic
 
     def __call__(self, keys: Array, x: Any) -> Evaluation:
-        """Evaluate genotypes and summarise the evaluations of each."""
+        """Evaluate genotypes several times, and summarise the evaluations of each genotype."""
         keys = jax.vmap(lambda key: jax.random.split(key, self.n))(keys)
         return summarise(evaluate_repeatedly(self.task, keys, jnp.asarray(x)), self.statistic)
 
@@ -148,12 +148,12 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
 
 
 class Correction(NamedTuple):
-    """A corrected archive, and the uncertainty of the e elites of the illusory archive.
+    """A corrected archive, and the uncertainty of the e elites in the illusory archive.
 
     Attributes:
-        archive: The archive of the elites that survive re-evaluation. Each elite keeps the generation
-            and lane of its discovery. Its extras are those of the evaluation whose fitness is nearest to
-            the statistic.
+        archive: The archive of the elites that survive re-evaluation. Each elite keeps its original
+            generation and lane. It has the extras of the evaluation whose fitness is nearest to the
+            statistic.
         elite_cell: The cell of each elite in the illusory archive.
         fitness_variance: Variance of the fitness over the evaluations of each elite.
         feature_variance: Variance of each feature over the evaluations of each elite.
@@ -176,8 +176,8 @@ class Estimates(NamedTuple):
     """Estimates of n elites.
 
     Attributes:
-        of: The statistic over the evaluations of each elite.
-        mean: The mean over the evaluations of each elite.
+        of: The `statistic` of the evaluations of each elite.
+        mean: The mean of the evaluations of each elite.
         fitness_variance: Variance of the fitness over the evaluations of each elite.
         feature_variance: Variance of each feature over the evaluations of each elite.
     """
@@ -194,7 +194,7 @@ class Reevaluator(NamedTuple):
     Attributes:
         elites: Number of elites per call, n.
         estimate: `(key, genotypes[c, d], cell[n]) -> Estimates`, which estimates the elites in these
-            cells. It is compiled if the task is compiled.
+            cells. The function is compiled if the task is compiled.
     """
 
     elites: int
@@ -218,7 +218,7 @@ def reevaluate(
         samples: Number of evaluations per elite.
         key: PRNG key of the evaluations; by default `jax.random.key(0)`.
         statistic: Function `(values, axis=) -> summary` for the fitness and for each feature of an
-            elite. Values are NaN if an evaluation was not finite, so the function should ignore NaN,
+            elite. Values of evaluations that were not finite are NaN, so the function should ignore NaN,
             like `nanmedian` (the default) or `nanmean`.
         rows: Maximum number of evaluations at a time.
     """
@@ -230,7 +230,7 @@ def reevaluate(
 
 
 def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, most: int) -> Reevaluator:
-    """Build a `Reevaluator` that estimates at most `most` elites per call.
+    """Build a `Reevaluator` that estimates up to `most` elites per call.
 
     All other arguments have the same meaning as in `reevaluate`.
     """
@@ -263,14 +263,14 @@ def estimates(
     elites = np.flatnonzero(np.asarray(archive.occupied))
     for start in range(0, elites.size, again.elites):
         cell = elites[start : start + again.elites]
-        # The compiled program has a fixed number of elites, so the last call repeats some elites.
+        # The compiled program estimates a fixed number of elites, so the last call repeats some elites.
         taken = np.resize(cell, again.elites) if task.jit else cell
         found = again.estimate(key, archive.genotypes, taken.astype(np.int32))
         yield jax.tree.map(lambda leaf, n=cell.size: np.asarray(leaf)[:n], found)
 
 
 def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
-    """Return the correction of an archive, given the results of `estimates` for all of its elites."""
+    """Return the correction of an archive, given the `estimates` of all its elites."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
         nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(archive.extras))
@@ -284,10 +284,10 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
 
 
 def entered_again(archive: Archive, elites: np.ndarray, found: Evaluation) -> Archive:
-    """Offer the elites of these cells to an empty archive, with new evaluations [e]."""
+    """Offer the elites of these cells to an empty archive, with the results of new evaluations [e]."""
 
     def by_cell(values: Array | np.ndarray) -> Array:
-        # Arrays with one row per cell allow the same compiled program for any number of elites.
+        # With one row per cell, the same compiled program is used for any number of elites.
         rows = np.zeros((archive.cells.count, *values.shape[1:]), values.dtype)
         rows[elites] = np.asarray(values)
         return jnp.asarray(rows)

@@ -31,13 +31,15 @@ class Past(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """A ring buffer that stores the last rows that were pushed.
+    """A ring buffer that stores the most recent rows.
 
-    A buffer that has never been full can be enlarged, because `pushed` is then the number of its rows.
+    A buffer that has never been full can be enlarged, because `pushed` is then the number of stored
+    rows.
 
     Attributes:
         rows: The rows, an array or a pytree of arrays [capacity, ...].
-        pushed: Number of pushed rows. After the buffer is full, it cycles in [capacity, 2 capacity).
+        pushed: Number of pushed rows. When the buffer is full, this number cycles in [capacity, 2
+            capacity).
     """
 
     rows: PyTree
@@ -50,7 +52,7 @@ class Ring(NamedTuple):
 
     @property
     def size(self) -> Int[Array, ""]:
-        """The number of rows in use, which are the first rows of the buffer."""
+        """The number of rows in use. These are the first rows of the buffer."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
@@ -74,10 +76,10 @@ class History(Protocol):
     """A store of the features of past offspring."""
 
     def init(self, k: int, room: int | None) -> PyTree:
-        """Return the first state for k features.
+        """Return the initial state for k features.
 
-        `room` is the number of features that the whole run can push, or None if the length of the run
-        is unknown.
+        `room` is the maximum number of features that the whole run pushes, or None if the length of the
+        run is unknown.
         """
 
     def push(self, state: PyTree, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> PyTree:
@@ -122,7 +124,7 @@ class Everything:
     """
 
     def init(self, k: int, room: int | None) -> Ring:
-        """Return an empty buffer for all features of the run."""
+        """Return an empty buffer that can store all features of the run."""
         if room is None:
             raise UsageError(
                 "the history 'Everything' needs the length of the run: call init with generations"
@@ -141,7 +143,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Elites:
-    """A history that contains the features of the present elites, without storing them."""
+    """A history that consists of the features of the present elites, which it reads from the archive."""
 
     def init(self, k: int, room: int | None) -> tuple[()]:
         """Return an empty state."""
@@ -182,9 +184,9 @@ def _filled(ring: Ring) -> Past:
 
 
 def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
-    """Return the mean Euclidean distance of each query to its nearest `neighbours` in the past.
+    """Return the mean Euclidean distance of each query to its nearest `neighbours` in the history.
 
-    If the past has fewer points than `neighbours`, the mean is over all of its points. If the past is
+    If the history has fewer points than `neighbours`, the mean is over all points. If the history is
     empty, the novelty is 0.
     """
     # An invalid point is infinitely far away, so it is never among the nearest.
@@ -198,14 +200,14 @@ def dominated_novelty(
     """Return the mean distance of each query to its nearest `neighbours` among the fitter individuals.
 
     If fewer than `neighbours` individuals are fitter, the mean is over all fitter ones. If no individual
-    is fitter, the result is infinite. Individuals that are as fit as a query count as fitter.
+    is fitter, the result is infinite. Equally fit individuals count as fitter.
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.
         among: Fitness [h] and feature [h, k] of the individuals; rows with fitness -inf are unused.
         neighbours: Number of nearest individuals.
-        itself: Whether the queries are the individuals themselves. If two individuals are equally fit,
-            then only the first one counts as fitter.
+        itself: Whether the queries are the individuals themselves. In this case, only the first of two
+            equally fit individuals counts as fitter.
     """
     h, k = among.feature.shape
     place = jnp.arange(query.fitness.size) if itself else jnp.full(query.fitness.size, h)

@@ -1,9 +1,9 @@
 """Judges: rules that decide whether a candidate makes progress. Objectives rank samples by them.
 
-The archive is the result of a run, and each of its cells stores the fittest candidate. By default the
-archive is also the judge. Other judges differ from it:
+The archive is the result of a run, and each of its cells stores the fittest candidate. By default, the
+archive is also the judge. Other judges use other rules:
 
-- The judge of MEMES-all ignores samples.
+- The judge of MEMES-all is a second archive that ignores samples.
 - The judge of CMA-MAE has thresholds that rise slowly.
 - The judge of dominated novelty search stores a population from which parents are selected.
 
@@ -50,26 +50,26 @@ class Offer(NamedTuple):
 class Judge(Protocol):
     """A rule that decides which candidates make progress.
 
-    The argument `archive` is the archive before the generation, except in `parents`.
+    In all methods except `parents`, the argument `archive` is the archive before the generation.
     """
 
     def init(self, cells: Cells, dim: int) -> PyTree:
-        """Return the first state for genotypes with `dim` entries."""
+        """Return the initial state for genotypes with `dim` entries."""
 
     def parents(self, state: PyTree, archive: Archive) -> Archive | Parents:
         """Return the individuals from which selectors choose.
 
-        Here, the argument `archive` is the archive after the generation.
+        In this method, the argument `archive` is the archive after the generation.
         """
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
         """Compare each evaluation `[*n]` with the present state, independently of all other evaluations.
 
-        Objectives use the result to rank samples.
+        Objectives use the comparison to rank samples.
         """
 
     def update(self, state: PyTree, archive: Archive, offer: Offer) -> tuple[PyTree, Int[Array, " n"]]:
-        """Return the next state and the `Status` of each candidate."""
+        """Return the new state and the `Status` of each candidate."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SameArchive:
         return archive
 
     def compare(self, state: tuple[()], archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare evaluations with the elites of their cells."""
+        """Compare evaluations with the elites in their cells."""
         elite = archive.fitness[archive.cells.index(evaluation.feature)]
         new = elite == -jnp.inf
         better = jnp.where(evaluation.fitness > elite, Status.IMPROVED, Status.REJECTED)
@@ -103,8 +103,8 @@ class SameArchive:
 class CandidateArchive:
     """A second archive only for candidates, used by algorithms that also offer samples (MEMES-all).
 
-    The mean of a lane rarely exceeds the best of all samples. If means were compared with the result
-    archive, nearly every lane would be reset.
+    The mean of a lane is rarely fitter than the best sample in its cell. If means were compared with an
+    archive that contains samples, nearly every lane would be reset.
     """
 
     def init(self, cells: Cells, dim: int) -> Archive:
@@ -116,7 +116,7 @@ class CandidateArchive:
         return archive
 
     def compare(self, state: Archive, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare evaluations with the best candidates of their cells."""
+        """Compare evaluations with the best candidates in their cells."""
         return SameArchive().compare((), state, evaluation)
 
     def update(self, state: Archive, archive: Archive, offer: Offer) -> tuple[Archive, Int[Array, " n"]]:
@@ -129,7 +129,7 @@ class CandidateArchive:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A judge with one threshold per cell, which rises slowly to the fitness of accepted candidates.
+    """A judge with one threshold per cell. The threshold rises slowly to the fitness of accepted candidates.
 
     This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate with fitness f in
     cell e is accepted if f > t_e, and then the threshold t_e becomes (1 - a) t_e + a f. If n candidates
@@ -138,8 +138,8 @@ class Thresholds:
     is the same as in pyribs.
 
     Attributes:
-        learning_rate: Learning rate a of the thresholds. With 1, the rule is that of an archive. With 0,
-            the thresholds are constant.
+        learning_rate: Learning rate a of the thresholds. With a = 1, the judge accepts candidates like
+            an archive. With a = 0, the thresholds are constant.
         threshold_min: Initial threshold of each cell.
     """
 
@@ -176,7 +176,7 @@ class Thresholds:
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
-        # The fitness is summed per candidate and not scattered to the cells, because the order of
+        # The fitness is summed per candidate instead of scattered to the cells, because the order of
         # additions must be fixed.
         together = (cell[:, None] == cell) & accepted
         count = jnp.sum(together, axis=1)
@@ -198,8 +198,8 @@ class DNSPopulation:
     al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
     If fewer than k individuals are fitter, the mean is over all fitter individuals. If individuals are
-    equally fit, members of the population count as fitter than candidates, and earlier individuals
-    count as fitter than later ones. Therefore one of several equal copies survives.
+    equally fit, members of the population count as fitter than candidates, and earlier individuals count
+    as fitter than later ones. Therefore, one of several identical individuals can survive.
 
     Attributes:
         size: Number of individuals in the population.

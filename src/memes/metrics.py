@@ -25,9 +25,9 @@ LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
 
 def qd_score(archive: Archive, min_fitness: float = 0.0) -> Float[Array, ""]:
-    """Return the QD-score, which is the sum over all elites of their fitness minus `min_fitness`.
+    """Return the QD-score: the sum of `fitness - min_fitness` over all elites.
 
-    Elites whose fitness is below `min_fitness` add 0.
+    Elites with a fitness below `min_fitness` add 0.
     """
     above = jnp.maximum(archive.fitness - min_fitness, 0.0)
     return jnp.sum(jnp.where(archive.occupied, above, 0.0))
@@ -64,16 +64,16 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# All measures are compiled as one program, because compiling each operation separately is not faster.
+# All measures are compiled as one program. Separate compilation of each operation would be slower.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the relative drop of each measure from the illusory to the corrected archive.
+    """Return the relative decrease of each measure from the illusory to the corrected archive.
 
-    Fitness is measured from `min_fitness`, as in the QD-score. A loss of 0 means that nothing is lost. A
-    loss of 1 is a total loss, for example if no elite survives. If a measure of the illusory archive is
-    0, its loss is NaN.
+    Fitness is measured relative to `min_fitness`, as in the QD-score. A loss of 0 means that nothing is
+    lost. A loss of 1 is a total loss, for example if no elite survives. If a measure of the illusory
+    archive is 0, its loss is NaN.
     """
     before, after = scored(illusory, min_fitness), scored(corrected, min_fitness)
     nothing_left = float(after["coverage"]) == 0
@@ -91,10 +91,10 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
     """Return the measures of both archives, the loss of each measure, and the variances.
 
-    Names that end with `_by_mean` refer to the archive corrected by the means of the evaluations,
-    regardless of the statistic of the correction. `median_fitness_variance` is the median over the
-    elites. For `median_feature_variance`, the variance of each elite is first averaged over the
-    features. Both variances are NaN if there is no elite.
+    Names that end with `_by_mean` refer to a second corrected archive. It always uses the mean of the
+    evaluations of each elite as its statistic. `median_fitness_variance` is the median over the elites.
+    For `median_feature_variance`, the variance of each elite is first averaged over the features. Both
+    variances are NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -120,11 +120,11 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
 
 
 class Deviations(NamedTuple):
-    """The standard deviations over the evaluations of the elite in each cell; NaN in empty cells.
+    """The standard deviations of the evaluations of the elite in each cell; NaN in empty cells.
 
     Attributes:
         fitness: Standard deviation of the fitness.
-        feature: Root mean square of the standard deviations of all features, in units of the feature
+        feature: Root mean square over the features of their standard deviations, in units of the feature
             ranges.
     """
 
@@ -151,14 +151,14 @@ def reproducibility(
 ) -> dict[str, float]:
     """Return the reproducibility scores of the fitness and of the features of an archive.
 
-    A score is the sum over the elites of `1 - min(1, s / r)`. Here s is the standard deviation over the
-    evaluations of an elite, and r is a reference. An elite without noise adds 1, and an elite with a
-    deviation of at least r adds 0.
+    A score is the sum over the elites of `1 - min(1, s / r)`. Here s is the standard deviation of the
+    evaluations of an elite, and r is a reference deviation. An elite without noise adds 1, and an elite
+    with a deviation of at least r adds 0.
 
     The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE Transactions on Evolutionary
     Computation, 2023, arXiv:2302.00463. In the authors' code, r is the largest deviation in the same
-    cell of all compared archives. In this function r is an argument, so that the score of a run depends
-    on no other run.
+    cell of all compared archives. In this function, r is an argument, so that the score of a run does
+    not depend on other runs.
 
     Args:
         illusory: The archive before the correction.
@@ -191,15 +191,15 @@ def tradeoff(
     """Return the score of an archive for each preference between performance and reproducibility.
 
     The value of an elite is `(1 - p) q + p (1 - min(1, s / r))`. Here p is the preference for
-    reproducibility, s the standard deviation of the elite, and r the reference deviation. Both are
-    deviations of the fitness or of the features, depending on which reference is given. The performance
-    q is the position of the elite's mean fitness in the range, clipped to [0, 1]. Each cell keeps the
-    elite with the greatest value among those whose mean feature lies in the cell. The score is the sum
-    of these values over the cells.
+    reproducibility, s the standard deviation of the elite, and r the reference deviation. Both
+    deviations refer to the fitness or to the features, depending on which reference is given. The
+    performance q is the position of the elite's mean fitness in `fitness_range`, clipped to [0, 1]. Each
+    cell keeps the elite with the greatest value among those whose mean feature lies in the cell. The
+    score is the sum of the values of these elites.
 
-    The function computes the trade-off of Flageat et al., Exploring the Performance-Reproducibility
-    Trade-off in Quality-Diversity, 2024, arXiv:2409.13315, as one weighted sum per preference. In the
-    authors' code, s is the deviation of the features.
+    The function computes one weighted sum per preference, as proposed by Flageat et al., Exploring the
+    Performance-Reproducibility Trade-off in Quality-Diversity, 2024, arXiv:2409.13315. In the authors'
+    code, s is the deviation of the features.
 
     Args:
         illusory: The archive before the correction.
@@ -258,7 +258,7 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean [kinds] of the counted values [L] of each kind."""
+    """Return the mean [kinds], per kind, of those values [L] that are counted."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 
@@ -287,7 +287,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
     """Compute the measures of one generation.
 
     `age[kinds]` is the mean age of the lanes of each kind. `ended[kinds]` is the number of lanes that
-    were reset in this generation, and `lifespans[kinds]` is the sum of the ages of these lanes.
+    were reset in this generation. `lifespans[kinds]` is the sum of the ages of the reset lanes.
     """
     of_kind = info.kind == jnp.arange(len(Kind))[:, None]
     ended = of_kind & (info.reset != Reason.NONE)
@@ -307,7 +307,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
 
 
 class Totals(NamedTuple):
-    """Sums since the start of a run, as int64 arrays, for the cumulative columns."""
+    """Sums since the start of a run, as int64 arrays. The cumulative columns are derived from these sums."""
 
     samples: np.ndarray
     candidates: np.ndarray
@@ -331,7 +331,7 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
 
     The columns `samples`, `candidates`, `evaluations` (their sum), `resets_*`, `share_*`, `lifespan_*`,
     `faults_*` and `outside_bounds` are cumulative from the start of the run. All other columns refer to
-    single generations. The mean of an empty set is NaN.
+    single generations. Means over empty sets are NaN.
 
     Returns:
         The totals after these generations, and the columns by name.
@@ -372,7 +372,7 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
 
 @cache
 def column_kinds() -> dict[str, str]:
-    """Return the type of each column of `accumulate`: "i" for integers, and "f" for other numbers."""
+    """Return the type of each column of `accumulate`: "i" for integers and "f" for other numbers."""
     kinds = np.zeros((1, len(Kind)))
     zeros: dict[str, Any] = {name: np.zeros(1) for name in Generation._fields}
     zeros |= {"parent_distance": kinds, "age": kinds}
