@@ -302,7 +302,7 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return a context with the archive and history after the generation, and the judge before it."""
+        """Return a context with the archive and history of `after` and the judge of `before`."""
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)

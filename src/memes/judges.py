@@ -129,7 +129,7 @@ class CandidateArchive:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A judge with one threshold per cell. The threshold rises slowly to the fitness of accepted candidates.
+    """A judge whose threshold in each cell rises slowly to the fitness of accepted candidates.
 
     This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate with fitness f in
     cell e is accepted if f > t_e, and then the threshold t_e becomes (1 - a) t_e + a f. If n candidates

@@ -64,7 +64,7 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# All measures are compiled as one program. Separate compilation of each operation would be slower.
+# All measures are compiled as one program. Separate programs would not be faster.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
@@ -307,7 +307,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
 
 
 class Totals(NamedTuple):
-    """Sums since the start of a run, as int64 arrays. The cumulative columns are derived from these sums."""
+    """Sums since the start of a run, as int64 arrays, from which the cumulative columns are derived."""
 
     samples: np.ndarray
     candidates: np.ndarray
