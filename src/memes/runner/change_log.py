@@ -1,10 +1,10 @@
 """The observer that records the changes of the archive.
 
 The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
-more cells change, the observer finds them in the archive after certain generations, called marks. There
-are four marks between consecutive powers of two, and later one mark every `LONGEST` generations.
-Therefore the recorded changes do not depend on how a run is divided into device calls, stopped and
-resumed.
+more cells change, the observer finds the other changes in the archive after certain generations, called
+marks. There are four marks between consecutive powers of two, and later one mark every `LONGEST`
+generations. The marks are fixed, so the recorded changes do not depend on how a run is divided into
+device calls, or on whether it is stopped and resumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST = 256  # generations between two marks
 
 
 def mark_before(generations: int) -> int:
-    """Return the last mark up to a given number of generations."""
+    """Return the last mark that is at most `generations`."""
     return generations - generations % min(LONGEST, 1 << max(0, generations.bit_length() - 3))
 
 
@@ -44,13 +44,15 @@ def marks(before: int, now: int) -> Iterator[int]:
 class ChangeLog:
     """Write `changes.bin`, which records the changes of each cell.
 
-    A change has a generation, a cell, a lane, a fitness and a feature. Up to 128 changes per generation
-    are recorded. If more cells change, their last changes are recorded after generations 1 to 8, 10, 12,
-    14, 16, 20, 24, 28, 32, 40, ... and every 256 generations from 1024 on.
+    Each change has a generation, a cell, a lane, a fitness and a feature. Up to 128 changes are recorded
+    in every generation. If more cells change, the last change of each other cell is recorded after
+    generations 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ..., and after every 256 generations from
+    1024 on.
 
     Attributes:
-        rows: Maximum number of changes, but at least twice the number of cells. When it is exceeded,
-            only the last change per cell in every 2, 4, 8, ... generations is kept. 0 disables the log.
+        rows: Maximum number of recorded changes. It is raised to twice the number of cells if it is
+            smaller. When it is exceeded, only the last change per cell in every 2, 4, 8, ... generations
+            is kept. 0 disables the log.
     """
 
     rows: int = 2**20
@@ -104,7 +106,7 @@ class ChangeLog:
             if thinning is not None and thinning.generations > run.config.generations:
                 thinning = None
             rows = store.up_to_generation(store.within(found, cells.count), done)
-            # Drop changes that were recorded because the run was stopped between two marks.
+            # When a run stops between two marks, changes are recorded early. Drop them here.
             rows = store.first_per_generation(rows, MOST_CHANGES, since=mark_before(done))
             last[rows.cell] = rows.generation
             pending = True
@@ -134,7 +136,7 @@ class ChangeLog:
                 written, size = written + len(rows.cell), store.append_changes(folder, rows, size)
 
         def thin(mark: int) -> None:
-            """Thin out the file if it is too long, or if this was planned before the run was killed."""
+            """Thin out the file if it is too long, or if it was thinned here before a resume."""
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None
             if planned is None and written > most:

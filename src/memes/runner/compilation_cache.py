@@ -9,6 +9,6 @@ from memes.kernels.cache import folder
 
 
 def compiled_programs() -> Path | None:
-    """Make the folder for programs compiled by JAX, or return None if it is not writable."""
+    """Make and return the folder for programs compiled by JAX, or return None if it is not writable."""
     programs = folder("xla")
     return programs if programs is not None and os.access(programs, os.W_OK) else None

@@ -1,4 +1,4 @@
-"""The observer that corrects the archive of a run, with the schedule and results of corrections."""
+"""The observer that corrects the archive of a run at intervals and saves the results."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from memes.store.folder import Run
 from memes.task import Task
 from memes.validation import check_fields
 
-# Batch size of runs without chunks. It is large enough to keep a device busy, and small enough to show
-# progress every few seconds.
+# Batch size for runs that do not evaluate in chunks. It is large enough to keep a device busy, and small
+# enough to show progress every few seconds.
 ROWS = {"cpu": 4096}
 ROWS_ELSEWHERE = 16_384
 ROWS_IN_PROCESS = 512  # batch size of tasks that this process evaluates without the device
-# Number that is folded into the key of the seed. With 0 or 1, the result could be one of the two keys
-# that a run splits off.
+# Number that is folded into the key of the seed. Folding in 0 or 1 could produce one of the two keys
+# that the run itself uses.
 STREAM = 2
 
 
@@ -42,20 +42,21 @@ class Corrections:
     """Re-evaluate the elites of an uncertain task, and compute the corrected archive.
 
     If the task is `resampled`, a re-evaluation is one evaluation of the original task. The random keys
-    depend only on the seed of the run and on the generation. Therefore a correction can be repeated, and
+    depend only on the seed of the run and on the generation. Therefore a correction is reproducible and
     does not affect the search.
 
     Attributes:
         every: Generations between corrections. 0 disables corrections. If None, the archive is corrected
             once, at the end.
-        samples: Number of re-evaluations of each elite at the end.
-        every_samples: Number of re-evaluations of each elite in corrections before the end. If None, it
-            is the number at the end.
+        samples: Number of re-evaluations of each elite at the end of the run.
+        every_samples: Number of re-evaluations of each elite in corrections before the end. If None,
+            `samples` is used.
         statistic: Statistic that summarises the evaluations of an elite.
-        limit: Maximum number of re-evaluations per correction, as a multiple of the evaluations of the
-            search. To meet it, elites are re-evaluated less often, but at least once. For corrections
-            before the end, only evaluations since the previous correction count. If None, the limit is 1
-            for a task with jit=False, and there is no limit for a compiled task.
+        limit: Maximum number of re-evaluations per correction, as a multiple of the number of
+            evaluations in the search. If `samples` exceeds this limit, each elite is re-evaluated fewer
+            times, but at least once. For corrections before the end, only evaluations since the previous
+            correction count. If None, the limit is 1 for tasks with jit=False, and compiled tasks have
+            no limit.
     """
 
     every: int | None = None
@@ -99,8 +100,8 @@ class Corrections:
             return run
 
         def on_start(run: Run) -> Run:
-            # Keep the corrections that an uninterrupted run would have. A correction at the current
-            # generation is repeated, because it may have been the final correction.
+            # Keep only the corrections that an uninterrupted run would have made. A correction at the
+            # current generation is repeated, because it may have been the final correction.
             at = run.corrected.get("generation", np.zeros(0))
             kept = (at % self.every == 0) & (at < run.generations) if self.every else at < 0
             run = run._replace(corrected={name: rows[kept] for name, rows in run.corrected.items()})
@@ -133,7 +134,7 @@ class Corrections:
             run: The run.
             task: The task of the run.
             samples: Requested number of re-evaluations per elite.
-            since: Evaluations of the search that were counted by an earlier correction.
+            since: Number of evaluations of the search before the previous correction.
         """
         single = task.single or task
         if self.limit is None and single.jit:
@@ -147,7 +148,7 @@ def _elites(run: Run) -> int:
 
 
 def _searched(run: Run) -> float:
-    """Return the number of evaluations that the search has used so far."""
+    """Return the number of evaluations in the search so far, without re-evaluations."""
     return float(run.metrics["evaluations"][-1])
 
 
@@ -170,7 +171,7 @@ def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
 
 
 def save_correction(run: Run, task: Task, statistic: str) -> None:
-    """Write the correction of a run and the table of all corrections into the folder of the run.
+    """Write the last correction of a run and the table of all its corrections into its folder.
 
     Nothing is written if the run has no correction or no folder.
     """
@@ -198,11 +199,12 @@ def corrected(
         samples: Number of re-evaluations per elite.
         statistic: Statistic that summarises the evaluations of an elite.
         report: Shows the progress.
-        stopped: Function that is called repeatedly. If it returns a true value, the correction stops.
+        stopped: Function that is called between batches. If it returns a true value, the correction
+            stops.
         once: `(key, make) -> object`, as in `RunContext`.
 
     Returns:
-        The run with its correction, or without a correction if it was stopped.
+        The run with its correction, or without a correction if `stopped` returned a true value.
     """
     run, single = run._replace(correction=None), task.single or task
     rows = run.config.chunk or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
@@ -232,7 +234,7 @@ def corrected(
         "reevaluations": spent + max(run.corrected.get("reevaluations", ()), default=0),
         **compare(run.archive, correction, single.min_fitness),
     }
-    # The new row replaces an existing row of the same generation.
+    # The new row replaces any existing row of the same generation.
     earlier = run.corrected.get("generation", np.zeros(0)) < run.generations
     unknown = np.full(int(earlier.sum()), np.nan)
     before = {name: rows[earlier] for name, rows in run.corrected.items()}
@@ -248,7 +250,7 @@ def _fitting(
     archive: Archive,
     report: Reporter,
 ) -> Reevaluator:
-    """Build the re-evaluation in batches of `rows` evaluations, or fewer if memory is short."""
+    """Compile the re-evaluation for batches of `rows` evaluations, or fewer if memory is short."""
     again = build(rows=rows)
     if not task.jit:
         return again

@@ -1,4 +1,4 @@
-"""Compilation of programs that fit into memory, and compute any number of generations per call."""
+"""Compilation of programs that fit into memory and compute a variable number of generations per call."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ LANE_FIELDS = (
 
 
 class Record(NamedTuple):
-    """The results of generations, stacked as arrays [G, ...].
+    """The results of G generations, stacked as arrays [G, ...].
 
     Attributes:
-        measures: The measures of each generation.
-        lanes: Fields of `Info` for the persistent lanes, by name.
-        changes: The cells that changed, with up to `MOST_CHANGES` rows per generation. The cell of an
-            unused row is the number of cells.
+        measures: The metrics that are computed in each generation.
+        lanes: Fields of `Info` by name, restricted to the persistent lanes.
+        changes: The cells that changed, with up to `MOST_CHANGES` rows per generation. In unused rows,
+            `cell` is the number of cells.
     """
 
     measures: Generation
@@ -49,8 +49,8 @@ class Record(NamedTuple):
     changes: Changes
 
 
-# Function (key, state, n) that returns the state after n generations, and at least n records. Only the
-# first n records are valid.
+# Function (key, state, n) that returns the state after n generations, and records of at least n
+# generations. Only the first n are valid.
 Advance = Callable[[Array, State, int], tuple[State, Record]]
 
 
@@ -58,9 +58,9 @@ class Program(NamedTuple):
     """A compiled run of one or several seeds.
 
     Attributes:
-        algorithm: The algorithm, which evaluates in chunks if memory is short.
+        algorithm: The algorithm. Its `chunk` is set if memory was too short for whole batches.
         placement: The shards and devices.
-        seeds: Number of seeds that run as one batch. If there are several, keys, states and records have
+        seeds: Number of seeds that run as one batch. If it is more than 1, keys, states and records have
             a leading axis.
         advance: Function that computes generations.
         seconds: Compilation time.
@@ -73,7 +73,7 @@ class Program(NamedTuple):
     seconds: float
 
     def keys(self, seeds: list[int]) -> Array:
-        """Return the keys with which the generations of some seeds are computed."""
+        """Return the keys for the generations of the given seeds."""
         keys = [keys_of(seed)[1] for seed in seeds]
         key = keys[0] if self.seeds == 1 else jnp.stack(keys)
         if self.placement.local:
@@ -103,7 +103,7 @@ class Program(NamedTuple):
         return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
 
     def records(self, joined: Record, n: int) -> list[Record]:
-        """Copy the first n generations of each seed's record to the host."""
+        """Copy each seed's record of the first n generations to the host."""
         host = jax.device_get(joined)
         if self.seeds == 1:
             return [jax.tree.map(lambda leaf: leaf[:n], host)]
@@ -116,7 +116,7 @@ def _rows(state: State, n: int) -> list[State]:
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
-    """Return the key of a run's initial state, and the key of its generations."""
+    """Return the key for the initial state of a run and the key for its generations."""
     init_key, run_key = jax.random.split(jax.random.key(seed))
     return init_key, run_key
 
@@ -131,10 +131,10 @@ def first_state(
 
 
 def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
-    """Return the maximum number of seeds per batch, which may be reduced if memory is short."""
+    """Return the maximum number of seeds per batch. `compile_fitting` reduces it if memory is short."""
     if seeds_per_batch is not None:
         return min(seeds_per_batch, seeds)
-    # A simulator uses the whole machine for one seed.
+    # A simulator uses the whole machine for one seed, so seeds run one after the other.
     return seeds if task.jit and task.control is None else 1
 
 
@@ -148,16 +148,16 @@ def compile_fitting(
 ) -> Program:
     """Compile a run of several seeds as one batch.
 
-    If memory is short, the batch has fewer seeds, or evaluations are divided into chunks. Seeds are
-    divided equally among the shards, so their number is rounded up to a multiple of the shards. Progress
-    and memory needs are printed.
+    If memory is short, the batch has fewer seeds, or evaluations are divided into chunks. Several seeds
+    are divided equally among the shards, so their number is rounded up to a multiple of the number of
+    shards. This function prints its progress and the required memory.
 
     Args:
-        algorithm: The algorithm. If it has a chunk, the chunk is not changed.
+        algorithm: The algorithm. If its `chunk` is set, this function does not change it.
         seeds: Number of seeds per batch.
         generations: Number of generations of the run.
         say: Function that prints messages.
-        exactly: Whether the number of seeds must not be reduced, as required when a run is resumed.
+        exactly: Whether to keep the number of seeds, which must not change when a run is resumed.
         placement: The shards and devices.
 
     Returns:
@@ -198,7 +198,7 @@ def compile_fitting(
 
 
 def _filled(seeds: int, shards: int) -> int:
-    """Round several seeds up to the same number per shard. A single seed is not rounded up."""
+    """Round the number of seeds up to a multiple of `shards`. A single seed is not rounded up."""
     return 1 if seeds == 1 else -(-seeds // shards) * shards
 
 
@@ -208,8 +208,8 @@ def compile_run(
     """Compile the function that advances a run.
 
     Returns:
-        The function, and the compiled program of a generation. The program is None if this process does
-        not compute generations on a device.
+        The function, and the compiled program that it calls. The program is None if this process
+        computes no generations on a device.
     """
     if placement.waits:
         no_record: Any = None
@@ -255,8 +255,8 @@ def _advance(
 ) -> tuple[State, Record]:
     """Advance by n generations, at most `MOST`.
 
-    n is an argument of the compiled program. Therefore one program computes all device calls, and
-    results do not depend on how a run is divided into device calls.
+    The same compiled program is used for every n. Therefore results do not depend on how a run is
+    divided into device calls.
     """
 
     def once(state: State) -> tuple[State, Record]:
@@ -291,7 +291,7 @@ def _on_devices(
     state: State,
     step: Callable[[Array, Array, State], tuple[State, Record]],
 ) -> tuple[Advance, Any]:
-    """Compile the program that advances a run whose lanes or seeds are divided among several shards."""
+    """Compile the program that advances a run with lanes or seeds divided among several shards."""
 
     def lanes(here: Array, n: Array, key: Array, state: State) -> tuple[State, Record]:
         return _advance(partial(step, here), key, state, n)

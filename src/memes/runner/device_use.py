@@ -1,4 +1,4 @@
-"""Counting of the processes that use a device at the same time, which slows down their runs."""
+"""Counting of the processes that share a device, because sharing slows down their runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY = 5.0  # seconds between counts
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """Record the maximum number of processes with a run on this device, as `processes_on_device`.
+    """Record as `processes_on_device` how many processes had runs on this device at the same time.
 
     Each process locks a file in the user's cache, so processes of other users are not counted.
     """
@@ -75,7 +75,7 @@ _announced: dict[Path, list[Any]] = {}  # number of runs in this process and loc
 
 @contextmanager
 def announced(place: Path) -> Iterator[None]:
-    """Register this process so that `count` includes it once, even if it has several runs."""
+    """Register this process so that `count` counts it once, even if it computes several runs."""
     file = place / str(os.getpid())
     held = _announced.setdefault(file, [0, None])
     held[0] += 1
@@ -94,7 +94,7 @@ def announced(place: Path) -> Iterator[None]:
 
 
 def count(place: Path) -> int:
-    """Count the registered processes, and remove files of processes that were killed."""
+    """Count the registered processes, and remove the files of killed processes."""
     found = 0
     files = place.iterdir() if place.is_dir() else ()
     for file in [each for each in files if each.name.isdecimal()]:

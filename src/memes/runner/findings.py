@@ -1,4 +1,4 @@
-"""Findings about a task, which are problems that evaluations of random genotypes reveal.
+"""Findings: problems of a task that evaluations of random genotypes reveal.
 
 `memes.check` evaluates a few genotypes to find such problems. A run uses its first generation instead.
 """
@@ -23,8 +23,9 @@ FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "
 SHARE = 0.05  # minimum share of affected evaluations for a finding
 MARGIN = 0.1  # suggested bounds extend the range of the features by this share on each side
 LEAST = 8  # minimum number of evaluations from which bounds are suggested
-# A min_fitness hides all differences if it is below the fitness by more than this multiple of the range
-# of the fitness. Features diverge if their range exceeds this multiple of their interquartile range.
+# Two checks use this factor. A min_fitness hides all differences if its distance to the fitness exceeds
+# this multiple of the fitness range. A feature diverges if its range exceeds this multiple of its
+# interquartile range.
 VAST = 1000.0
 
 
@@ -33,7 +34,7 @@ class Finding(NamedTuple):
 
     Attributes:
         topic: Topic of the finding: "faults", "bounds", "noise" or "min_fitness".
-        sentence: Description of the problem, with what was found and what to do.
+        sentence: Message that describes the problem, what was observed, and what to do.
         fatal: Whether a run of the task would be meaningless.
     """
 
@@ -49,10 +50,10 @@ class Observations:
     Attributes:
         evaluations: Number of evaluations.
         faults: Number of invalid evaluations, by `Fault`.
-        outside: Number of evaluations whose feature lies outside the bounds.
+        outside: Number of evaluations with features outside the bounds.
         fitness: Fitness of m valid evaluations.
         feature: Features of the same m evaluations.
-        noisy: Whether evaluations of equal genotypes can differ, or None if unknown.
+        noisy: Whether repeated evaluations of a genotype can differ, or None if unknown.
     """
 
     evaluations: int
@@ -82,7 +83,7 @@ def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> 
 
 
 def findings(task: Task, seen: Observations) -> list[Finding]:
-    """Return the findings that follow from observations, or an empty list if there are no problems."""
+    """Return the findings that observations reveal, or an empty list if there are no problems."""
     return [*_faults(task, seen), *_bounds(task, seen), *_noise(task, seen), *_min_fitness(task, seen)]
 
 
@@ -117,7 +118,7 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
 
 
 def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
-    """Suggest bounds, or describe a feature that has a few values far outside its usual range."""
+    """Suggest bounds, or describe a feature with a few values far outside its usual range."""
     if len(feature) < LEAST:
         return "'memes check' suggests bounds that fit"
     low, middle, upper, high = np.quantile(feature, (0, 0.25, 0.75, 1), axis=0)
@@ -134,12 +135,12 @@ def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
 def fitting_bounds(
     feature: Float[np.ndarray, "m k"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return suggested bounds, which are the range of the features plus a margin, rounded outwards."""
+    """Return suggested bounds: the range of the features plus a margin, rounded outwards."""
     low, high = feature.min(axis=0).astype(float), feature.max(axis=0).astype(float)
     unit = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0)) * MARGIN
     step = 10.0 ** np.floor(np.log10(unit))
     low, high = np.floor((low - unit) / step) * step, np.ceil((high + unit) / step) * step
-    # The bounds are rounded through text, because 0.1 * 3 has many digits.
+    # The bounds are formatted and parsed again, because a product such as 0.1 * 3 has many digits.
     short_low, short_high = (tuple(float(f"{x:.6g}") for x in bound) for bound in (low, high))
     return short_low, short_high
 
@@ -186,7 +187,7 @@ def _min_fitness(task: Task, seen: Observations) -> Iterator[Finding]:
 
 
 def uses_keys(task: Task) -> bool:
-    """Return True if the result of a compiled task depends on its keys, without evaluating the task."""
+    """Return True if the program of a compiled task uses its random keys. The task is not evaluated."""
 
     def results(keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         found = evaluate(task, keys, x)

@@ -33,8 +33,8 @@ class LogFunction:
     """Pass the metrics of each generation and of each correction to a function.
 
     Attributes:
-        log: Function `(generation, metrics)`. The metrics are a dict of numbers by the name of their
-            column in `metrics.csv`. The metrics of a correction have the prefix `corrected/`.
+        log: Function `(generation, metrics)`. `metrics` is a dict from column names of `metrics.csv` to
+            numbers. The names of metrics of a correction start with `corrected/`.
     """
 
     log: Callable[[int, dict[str, float]], object]
@@ -57,9 +57,9 @@ class Logger:
     """Pass the metrics of a run to TensorBoard, to Weights & Biases or to a similar tool.
 
     Attributes:
-        to: Name of the tool. `tensorboard` writes event files into the folder of the run, and needs no
-            package. Other names are modules with the functions `init`, `log` and `finish`, such as
-            `wandb`.
+        to: Name of the tool. `tensorboard` writes event files into the folder of the run, and requires
+            no package. Any other name is imported as a module with the functions `init`, `log` and
+            `finish`, such as `wandb`.
     """
 
     to: str
@@ -88,7 +88,7 @@ def check_logger(name: str) -> None:
 
 
 def _following(send: Send) -> Callbacks:
-    """Return callbacks that send each generation and each correction once."""
+    """Return callbacks that send the metrics of each generation and of each correction exactly once."""
     corrections = 0
 
     def on_start(run: Run) -> None:
@@ -138,7 +138,7 @@ def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
 def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object]]]:
     """Return a function that starts to send rows to a module with the functions of `wandb`.
 
-    The functions of the module may lack some of the arguments of `wandb`.
+    The functions of the module may support only some of the arguments of `wandb`.
     """
 
     def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:

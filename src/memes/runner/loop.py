@@ -32,7 +32,7 @@ from memes.store.schema import Header, RunOutcome
 
 # A run before it starts or resumes, given by the content of its `config.json` and by its folder.
 Start = tuple[Header, Path | None]
-# Messages after the first Ctrl-C, during the run and during its last steps.
+# Messages that the first Ctrl-C prints during the generations and while the run finishes.
 STOPPING = "stopping after this device call; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
 
@@ -49,11 +49,11 @@ def run_all(
 ) -> list[Run]:
     """Start or resume several runs, and compute them in groups of at most `seeds_per_batch`.
 
-    The runs of a group have completed the same number of generations. All runs must have the same final
-    number of generations and the same chunk. The argument `exactly` is passed to `compile_fitting`.
+    Runs in a group have completed the same number of generations. All runs must have the same
+    `generations` and `chunk`. The argument `exactly` is passed to `compile_fitting`.
 
     Returns:
-        The runs, without runs that did not start because of an interrupt.
+        The runs. Runs that did not start because of an interrupt are omitted.
     """
     config = starts[0][0].config
     generations, chunk = config.generations, config.chunk
@@ -170,7 +170,7 @@ def _run_group(
 def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
     """Put the keys and the states of runs on the devices.
 
-    If the program is compiled for more runs, the last run is repeated.
+    If the program is compiled for more runs than given, the last run is repeated.
     """
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
     states = process_group().broadcast([run.state for run in filled if run.state is not None])
@@ -184,7 +184,7 @@ def _follow(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Compute the device calls that the first process decides on, without their records."""
+    """Compute the device calls that the first process requests, and ignore their records."""
     del observers, context
     done = process_group().agree(int)
     key, state = _joined(program, runs)
@@ -233,7 +233,8 @@ class _Member:
     def see(self, state: State, record: Record, seconds: float) -> None:
         """Process the new generations of a device call.
 
-        If the run was stopped, they are ignored, unless they are its first generations.
+        If the run was stopped, the new generations are ignored, unless they are the first ones of the
+        run.
         """
         if self.stopped is not None and self.run.generations:
             return
@@ -244,7 +245,7 @@ class _Member:
             self.run = watch.on_update(update) or self.run
 
     def finish(self, signalled: str | None) -> Run:
-        """Call `on_end` of the observers, and write the outcome after all other files."""
+        """Call `on_end` of all observers, and then write the outcome as the last file."""
         done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
             least = self._context.algorithm.task.min_fitness
@@ -270,7 +271,7 @@ class _Member:
 def _extended(
     run: Run, totals: Totals, state: State, record: Record, seconds: float
 ) -> tuple[Run, Totals]:
-    """Add the record [G, ...] of a device call, which took `seconds`, to a run and to its totals."""
+    """Add the record [G, ...] and the duration of a device call to a run and to its totals."""
     totals, measures = accumulate(totals, record.measures)
     n, done = len(measures["evaluations"]), run.generations
     new = np.arange(1, n + 1)
@@ -292,7 +293,7 @@ def _extended(
 
 
 def totals_of(run: Run) -> Totals:
-    """Compute the totals over all generations of a run from its metrics and lanes."""
+    """Compute the totals over all generations of a run from its metrics and its records of lanes."""
     if not run.generations:
         return Totals.zero()
     metrics, lanes = run.metrics, run.lanes

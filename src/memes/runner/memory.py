@@ -13,7 +13,7 @@ SHARE = 0.9
 
 
 def needed(compiled: Any) -> int | None:
-    """Return the bytes that a compiled program needs, or None if XLA has no analysis of its memory."""
+    """Return the bytes that a compiled program needs, or None if XLA cannot analyse its memory."""
     analysis = getattr(compiled, "memory_analysis", lambda: None)()
     if analysis is None:
         return None
@@ -23,7 +23,7 @@ def needed(compiled: Any) -> int | None:
 
 
 def available() -> int | None:
-    """Return the bytes that are free on the device, or on the machine if they share memory."""
+    """Return the free bytes of the device, or of the machine if the device uses main memory."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
@@ -44,8 +44,8 @@ def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
 def left_of_groups(root: Path = Path("/")) -> int | None:
     """Return the bytes that the control groups of this process may still use, or None without a limit.
 
-    Containers, jobs of a cluster and services are control groups, which may be nested. Each group may
-    have a limit, in files of version 1 or version 2 of the kernel's interface.
+    Linux runs containers, cluster jobs and services in control groups, which may be nested. Each group
+    may have a memory limit, in the files of cgroup version 1 or version 2.
 
     Args:
         root: The folder that contains `proc` and `sys`.
@@ -66,8 +66,8 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
 
 
-# The files of version 2 and of version 1. They contain the limit, the used memory, and the part of the
-# used memory that is reclaimable file cache.
+# The files of cgroup versions 2 and 1 that contain the limit, the used memory, and the part of the used
+# memory that is reclaimable file cache.
 FILES = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
@@ -97,8 +97,8 @@ def smaller(rows: int, need: int, room: int) -> int:
     """Return the largest power of two below `rows` that fits into memory as a batch size.
 
     Args:
-        rows: Number of evaluations that need too much memory.
-        need: Bytes that these evaluations need.
+        rows: Batch size that needs too much memory.
+        need: Bytes that a batch of this size needs.
         room: Free bytes.
     """
     wanted = max(1, int(rows * SHARE * room / need))
@@ -106,7 +106,7 @@ def smaller(rows: int, need: int, room: int) -> int:
 
 
 def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> int | None:
-    """Return a smaller batch size if a program does not fit into memory, and print its need.
+    """Return a smaller batch size if a program does not fit into memory, and print what it needs.
 
     Return None if the program fits, if its need is unknown, or if the batch cannot be smaller.
     """

@@ -1,8 +1,9 @@
-"""Several processes that compute one run. The first process decides and writes, and the others follow.
+"""Groups of processes that compute one run. The first process makes decisions and writes files.
 
-JAX connects the devices of the processes. This module connects each of the other processes to the first
-process, and sends them its decisions. If one process is lost, the module ends all processes. JAX alone
-would wait for at least a minute, and then abort without an error message.
+JAX connects the devices of the processes. In addition, this module connects each of the other processes
+to the first process, which sends its decisions to them. If a connection is lost, the remaining processes
+exit with an error message. JAX alone would wait for at least a minute, and then abort without an error
+message.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ProcessGroup:
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
         """Return the same number in all processes.
 
-        The first process computes it with `decide`, and sends it to the others. None becomes 0.
+        The first process computes the number with `decide`, and sends it to the others. None becomes 0.
         """
         if not self.leads:
             return self._decisions.get()
@@ -69,7 +70,7 @@ class ProcessGroup:
         return decision
 
     def broadcast(self, tree: Any) -> Any:
-        """Return the tree of the first process in all processes."""
+        """Return the tree that the first process passes, in all processes."""
         if self.count == 1:
             return tree
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
@@ -134,7 +135,7 @@ class _Link:
 
 
 def end(sentence: str) -> NoReturn:
-    """End this process at once with an error message, because it may be waiting for a lost process."""
+    """Exit at once with an error message, because this process may be waiting for a lost process."""
     hint = "'memes resume' continues from the last checkpoint"
     print(f"memes: {sentence}; {hint}", file=sys.stderr, flush=True)
     os._exit(LOST)
@@ -153,9 +154,9 @@ class HostOptions:
     """Addresses and numbers of the processes of a run.
 
     Attributes:
-        coordinator: Address of the first of several processes with a free port, such as node1:1234.
-            Under srun and mpirun, all three options are set automatically.
-        processes: Number of processes that compute the run. With 1, this process runs alone.
+        coordinator: Address of the first process with a free port, such as node1:1234. Under srun and
+            mpirun, all three options are set automatically.
+        processes: Number of processes that compute the run. If 1, this process runs alone.
         process: Number of this process, from 0. Only the first process writes and prints.
     """
 
@@ -166,7 +167,7 @@ class HostOptions:
 
 @flat
 def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
-    """Join the processes that compute runs together, before anything is computed.
+    """Connect the processes that compute runs together. Call this function before using JAX.
 
     Each process must be started with the same program and arguments. Slurm (`srun`) and Open MPI
     (`mpirun`) provide the number of processes and their indices. Without them, all three fields of
@@ -194,7 +195,7 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
         at_least(1, processes=processes)
         within = 0 <= (process or 0) < (processes or 1)
         require(within, f"process must lie in [0, {processes}), got {process}")
-    # On CPUs, programs that run at the same time could receive each other's messages.
+    # On CPUs, programs that run concurrently could receive each other's messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
     jax.distributed.initialize(coordinator, processes, process)
     _group = _connected(coordinator)
@@ -203,17 +204,17 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
 
 
 def _size(name: str) -> int:
-    """Return the number of processes that a launcher has set in a variable, or 1 if it is not set."""
+    """Return the number of processes from a launcher's environment variable, or 1 if it is not set."""
     value = os.environ.get(name) or "1"
     require(value.isdecimal(), f"{name} must be a whole number, got '{value}'")
     return int(value)
 
 
 def _connected(coordinator: str | None) -> ProcessGroup:
-    """Connect all processes to the first process, which sends its address over JAX's connections."""
+    """Connect all processes to the first process, whose address they receive through JAX."""
     group = ProcessGroup(jax.process_index(), jax.process_count())
     host = socket.gethostname() if coordinator is None else coordinator.rpartition(":")[0]
-    # The name of a machine may resolve to its loopback address, which other machines cannot reach.
+    # A machine's name may resolve to its loopback address, which other machines cannot reach.
     bound = host if host in LOOPBACK else ""
     server = socket.create_server((bound, 0), backlog=group.count) if group.leads else None
     place = [host, server.getsockname()[1], secrets.token_hex(16)] if server else None
@@ -233,9 +234,9 @@ def _connected(coordinator: str | None) -> ProcessGroup:
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
-    """Yield `count` connections that send the token, each with the number of its process.
+    """Yield `count` connections that send the token, each with the number of the sending process.
 
-    Other connections are closed, and do not delay valid ones.
+    All other connections are closed. They do not delay valid connections.
     """
     known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
     over = threading.Event()

@@ -1,7 +1,7 @@
 """Observers, which do everything in a run except computing generations.
 
 An observer is a frozen dataclass with settings and a method `watch`, which is called once per run. The
-class `Progress` below is a short example, and `examples/observer.py` is an observer that stops a run.
+class `Progress` below is a short example. `examples/observer.py` shows an observer that stops a run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Update(NamedTuple):
     Attributes:
         run: The run with all generations so far.
         new: Number of new generations.
-        changes: The cells that changed in the new generations, in the format of `Record`, [new, ...].
+        changes: The cells that changed in the new generations, as in `Record`, [new, ...].
     """
 
     run: Run
@@ -52,12 +52,12 @@ class Update(NamedTuple):
 class Callbacks(NamedTuple):
     """The functions through which an observer follows one run.
 
-    `on_start`, `on_update` and `on_end` may return a changed run, or None to leave the run unchanged.
+    `on_start`, `on_update` and `on_end` may return a modified run, or None to leave the run unchanged.
 
     Attributes:
         on_start: `(run) -> run`, called before the first generation and whenever the run is resumed.
         due: `(generation) -> bool`, which returns True if a device call must end after that generation.
-            Other device calls end at times that differ between runs.
+            The ends of all other device calls depend on the speed of the machine.
         on_update: `(update) -> run`, called after each device call.
         on_end: `(run) -> run`, called after the last generation, even if the run was stopped.
     """
@@ -74,10 +74,10 @@ class RunContext:
 
     Attributes:
         algorithm: The algorithm, with its task.
-        header: Content of `config.json` when the run starts.
+        header: Content of `config.json` at the start of the run.
         folder: Folder of the run, or None if the run is only in memory.
         report: Reporter that shows progress.
-        say: Function that prints a line. If there are several runs, the line begins with the seed.
+        say: Function that prints a line, which begins with the seed if there are several runs.
         stop: Function `(reason)` that stops the run after the current update.
         interrupted: Function that returns the name of the signal that was sent to stop the run, or None.
         once: Function `(key, make) -> object` that makes an object only once for all runs.
@@ -144,10 +144,10 @@ class Log:
 
 
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
-    """Return facts about the task from the first update of a run.
+    """Return observations of the task from the first update of a run.
 
     Fitness and features are taken from the elites. `update.changes` would be a biased sample, because it
-    contains only the first cells, up to a maximum number.
+    contains only the changed cells with the lowest numbers.
     """
     metrics, archive, task = update.run.metrics, update.run.archive, algorithm.task
     occupied = np.asarray(archive.occupied)
@@ -175,7 +175,7 @@ class Checkpoints:
 
     Attributes:
         every: Generations between checkpoints. 0 disables checkpoints. If None, a checkpoint is written
-            after each device call, unless checkpoints would take more than a tenth of the time.
+            after each device call, but some are skipped if writing takes more than a tenth of the time.
     """
 
     every: int | None = None

@@ -19,7 +19,7 @@ from memes.errors import require
 from memes.runner.sharding import AXIS, Sharded
 
 MOST_SHARDS = 4096  # more than the number of devices of any cluster
-# Arrays are either equal on all devices, or divided into one part per device.
+# An array is either equal on all devices, or divided into one part per device.
 REPLICATED, SHARDED = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
 
@@ -42,13 +42,13 @@ class Placement:
 
     @property
     def waits(self) -> bool:
-        """True if this process computes nothing, because it has none of the devices."""
+        """True if this process computes nothing, because it has no device of the run."""
         here = jax.process_index()
         return bool(self.devices) and all(device.process_index != here for device in self.devices)
 
     @property
     def local(self) -> bool:
-        """True if whole states are on the first device of this process."""
+        """True if the first device of this process has complete states."""
         return self.shards == 1 or self.waits
 
     @property
@@ -62,7 +62,7 @@ class Placement:
 
     def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
         """Map a function over all devices, with the given placement of arguments and results."""
-        # JAX cannot infer that results of gathered values are equal on all devices.
+        # JAX cannot infer that results computed from gathered values are equal on all devices.
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False
         )
@@ -124,7 +124,7 @@ class Placement:
         return jax.jit(self.mapped(gather, (SHARDED,), REPLICATED))
 
     def in_words(self, kind: str) -> str:
-        """Describe the devices as text, given the name of their kind."""
+        """Describe the devices as text, given the name of the kind of device."""
         number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
         if jax.process_count() > 1 and number < all_processes:
@@ -132,12 +132,12 @@ class Placement:
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def divides(self, algorithm: Algorithm, seeds: int) -> bool:
-        """Return True if all work is divided among the shards, and not only the evaluations."""
+        """Return True if the shards divide all work. Otherwise they divide only the evaluations."""
         return self.shards == 1 or seeds > 1 or self.sharded(algorithm).part is not None
 
 
 def _put(array: Any, sharding: NamedSharding) -> Array:
-    """Put an array that all processes have on the devices of all processes."""
+    """Copy an array that is equal in all processes to the devices of all processes."""
     if jax.process_count() == 1:
         return jax.device_put(array, sharding)  # type: ignore[no-any-return]
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -183,7 +183,7 @@ def placed(
 
 
 def _usual(found: list[Any]) -> int:
-    """Return the default number of devices, without counting the cores of a CPU as devices."""
+    """Return the default number of devices, which is 1 on CPUs."""
     alone = found[0].platform == "cpu" and jax.process_count() == 1
     return 1 if alone else len(found)
 

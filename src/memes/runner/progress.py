@@ -1,4 +1,4 @@
-"""Display of the progress of runs, as a bar on a terminal or in a notebook, or as lines elsewhere."""
+"""Display of progress as a bar in terminals and notebooks, and as lines elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Terminal(Console):
 
 
 class ProgressPoint(NamedTuple):
-    """The progress of a run, with the last values of some columns of its metrics."""
+    """The progress of a run, with the last values of some metrics."""
 
     generation: int = 0
     qd_score: float = 0.0
@@ -40,7 +40,7 @@ class ProgressPoint(NamedTuple):
 
 
 class Reporter:
-    """A reporter that shows the progress of several runs at once, or nothing with `show=False`."""
+    """Shows the progress of several runs at once, or nothing if `show` is False."""
 
     def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self._console = console or Terminal(stderr=True)
@@ -81,21 +81,21 @@ class Reporter:
             self._console.quiet = True
 
     def begin(self, generations: int, points: dict[int, ProgressPoint]) -> None:
-        """Start to show runs with a number of generations, given the current progress of each seed."""
+        """Start to show runs of `generations` generations, given the current progress of each seed."""
         self._generations, self._first, self._now = generations, points, dict(points)
         done = min(point.generation for point in points.values())
         self._shown.close()
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
     def show_workers(self, task: Task) -> None:
-        """Print the workers of a task, if it has any, and show them with the progress of the runs."""
+        """Print the workers of a task, if it has any, and include them in later progress displays."""
         for each in filter(None, (task, task.single)):  # `single` of a resampled task has the workers
             if isinstance(each.evaluate, RemoteEvaluator):
                 self._workers = each.evaluate
                 self.say(f"evaluating on {self._workers}, in blocks of {self._workers.block}")
 
     def end(self, seed: int) -> None:
-        """Stop waiting for the run of a seed, because it was stopped."""
+        """Stop waiting for the progress of a seed whose run was stopped."""
         self._ended.add(seed)
 
     def update(self, seed: int, point: ProgressPoint) -> None:
@@ -105,7 +105,7 @@ class Reporter:
         if any(self._now[other].generation < done for other in going):
             return
         stands, before = self._now.values(), self._first.values()
-        # These seconds include only the time of generations, and not the time of other work.
+        # These seconds include only the time spent on generations.
         seconds = max(fsum(s.seconds for s in stands) - fsum(s.seconds for s in before), 1e-9)
         evaluations = sum(s.evaluations for s in stands) - sum(s.evaluations for s in before)
         figures = (
@@ -120,11 +120,11 @@ class Reporter:
 
     @contextmanager
     def counting(self, what: str, total: int, before: int = 0) -> Iterator[Callable[..., None]]:
-        """Show how many of `total` items are done, on a separate bar or as lines at intervals.
+        """Show how many of `total` items are completed, on a separate bar or as lines at intervals.
 
-        The yielded function `(done, figures="", left=None)` updates the display with the number of items
-        that are done, further text, and the remaining seconds. If `left` is None, the remaining time is
-        estimated from the time so far.
+        The yielded function `(done, figures="", left=None)` updates the display with the number of
+        completed items, additional text, and the remaining seconds. If `left` is None, the remaining
+        time is estimated from the elapsed time.
         """
         self._bars.start()
         bar = self._bars.add_task(what, total=total, completed=before, figures="")
@@ -151,7 +151,7 @@ class Reporter:
 def _notebook_bar(total: int) -> Callable[[int, str], None]:
     """Show a bar in a notebook, and return a function that updates it.
 
-    The function takes the number of items that are done, and a text.
+    The function takes the number of completed items and a text.
     """
     notebook: Any = import_module("IPython.display")
 

@@ -1,4 +1,4 @@
-"""Scheduling of device calls by their duration, and handling of signals between device calls."""
+"""Scheduling of device calls, which depends on their duration, and handling of signals."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def calls(
 
     The computation stops early when `going` returns False, but not before the first generation.
 
-    The device computes the next call while the host processes the previous one. There are two
-    exceptions: tasks that are evaluated on the host, and generations after which an observer is due,
-    because it may need the device. A separate thread makes the calls, because on GPUs a call returns
-    only after its last generation.
+    The device computes the next call while the host processes the previous one, with two exceptions. If
+    the task is evaluated on the host, calls do not overlap. If an observer is due after a call, the next
+    call waits for the observer, which may need the device. A separate thread makes the calls, because on
+    GPUs a call returns only after its last generation.
     """
     generations, aim = config.generations, config.call_seconds
     size, agree, beside = 1, process_group().agree, program.algorithm.task.jit
@@ -67,8 +67,8 @@ def calls(
             seconds = time.perf_counter() - began
             done += n
             size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
-            # Transfer the results before the next call starts, because the device would queue them
-            # behind it.
+            # Transfer the results before the next call starts, because the device would delay later
+            # transfers until the call ends.
             call = Call(program.states(state), program.records(record, n), seconds)
             may_go_on = beside and done < generations and not agree(due, done)
             ahead = start(state) if may_go_on else None
@@ -84,7 +84,7 @@ def wait(record: Record) -> None:
 
 @contextmanager
 def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], str | None]]:
-    """Record the first Ctrl-C or SIGTERM instead of interrupting, and print a message.
+    """On the first Ctrl-C or SIGTERM, record the signal and print a message instead of interrupting.
 
     The yielded function returns the name of the recorded signal, or None. A second signal interrupts.
     """

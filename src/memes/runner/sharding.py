@@ -1,12 +1,13 @@
-"""Computation of a generation on several devices, with the stages of `Algorithm`.
+"""Computation of a generation on several devices.
 
-The lanes are divided among shards, and the shards among devices. Each shard asks, evaluates and
-assesses. The outcomes are gathered, and every device inserts all of them into its copy of the archive.
-Then each shard learns. If an emitter cannot be divided, every device asks and learns for all lanes, and
-only the evaluations are divided among the shards.
+The lanes are divided among shards, and the shards among devices. A generation has the same stages as in
+`Algorithm`. Each shard asks, evaluates and assesses. The outcomes of all shards are gathered, and every
+device inserts them into its copy of the archive. Then each shard learns. If an emitter cannot be
+divided, every device asks and learns for all lanes, and only the evaluations are divided among the
+shards.
 
-The result depends on the number of shards, but not on the number of devices that compute them. Therefore
-every program must compute a shard with the same instructions. `isolated` and `each` ensure this.
+The result depends on the number of shards, but must not depend on the number of devices. Therefore all
+programs must compute a shard with the same instructions, which `isolated` and `each` ensure.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def divide(emitter: Emitter, count: int) -> Emitter | None:
 def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) -> T:
     """Compute `function(*trees)` with the same rounding in every program.
 
-    XLA fuses operations with neighbouring operations, and fused operations may round differently. XLA
-    does not fuse operations across a branch whose condition is unknown at compile time. Therefore `true`
+    XLA fuses neighbouring operations, and fused operations may round differently. XLA does not fuse
+    operations across a branch whose condition is unknown at compile time. Therefore the condition `true`
     must be computed from an argument of the compiled program. Constants of the function also depend on
-    `true`, because otherwise XLA folds them in some programs only. `lax.optimization_barrier` does not
-    suffice.
+    `true`, because otherwise XLA would fold them only in some programs. `lax.optimization_barrier` does
+    not suffice.
     """
     program, shape = jax.make_jaxpr(function, return_shape=True)(*trees)
 
@@ -108,15 +109,15 @@ def gather(tree: T) -> T:
 
 
 def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
-    """Copy the genotypes at some places to every device, without sending other genotypes.
+    """Copy the genotypes at the given places to every device, without sending other genotypes.
 
-    Places are counted over all shards. A place beyond the last one yields an arbitrary genotype.
+    Places are numbered across all shards. A place beyond the last genotype yields an arbitrary genotype.
     """
     own = lax.collapse(genotypes, 0, 2)
     local = place - lax.axis_index(AXIS) * own.shape[0]
     held = (local >= 0) & (local < own.shape[0])
     rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
-    # One device has the genotype and the others add zeros, so its bits do not change.
+    # One device has the genotype and all others add zeros, so the sum is exactly the genotype.
     bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
     everyone = lax.psum(bits, AXIS)  # type: ignore[no-untyped-call]
     return lax.bitcast_convert_type(everyone, jnp.float32)
@@ -126,7 +127,7 @@ def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Ar
 class Sharded:
     """An algorithm whose work is divided among shards.
 
-    If the emitter is divided, the leaves of its state have a leading axis for shards.
+    If the emitter is divided, the leaves of its state have a leading shard axis.
 
     Attributes:
         algorithm: The algorithm.
@@ -169,13 +170,13 @@ class Sharded:
         """Advance by one generation, inside a `jax.shard_map` over the devices.
 
         Returns:
-            The next state, the events, and the outcome. If the emitter is divided, the outcome is that
-            of each shard of this device, [s, ...]. Otherwise it is the outcome of the whole batch.
+            The next state, the events, and the outcome. If the emitter is divided, the outcome has one
+            row per shard of this device, [s, ...]. Otherwise it is the outcome of the whole batch.
         """
         return (self._replicated if self.part is None else self._divided)(key, state, here)
 
     def _divided(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
-        """Advance with a divided emitter: assess per shard, insert on every device, learn per shard."""
+        """Advance with a divided emitter: each shard assesses and learns, and every device inserts."""
         algorithm, part = self.algorithm, self.part
         assert part is not None
         ask_key, evaluate_key = jax.random.split(key)
@@ -219,7 +220,7 @@ class Sharded:
         return state, info, algorithm.assess(batch, evaluation)
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
-        """Gather the entries for the archive, with the places of genotypes instead of the genotypes."""
+        """Gather the entries for the archive, with places of genotypes instead of the genotypes."""
         offered = [outcome.candidates, outcome.samples]
         if not self.algorithm.offer_samples:
             offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)

@@ -30,11 +30,11 @@ def callbacks_outside(algorithm: Algorithm) -> Algorithm:
 
 
 def on_host(task: Task) -> Task:
-    """Convert a task with a callback to Python to a task with `jit=False`.
+    """Convert a task that calls back into Python to a task with `jit=False`.
 
-    An exception in a callback ends the whole compiled program that contains it. Therefore the evaluation
-    is compiled separately, and `surviving` can repeat it for fewer genotypes. Tasks without callbacks
-    are returned unchanged.
+    An exception in a callback aborts the whole compiled program. Therefore the evaluation is compiled
+    separately, so that `surviving` can repeat it with fewer genotypes. Tasks without callbacks are
+    returned unchanged.
     """
     if not task.jit or not CALLBACKS.intersection(_primitives(_traced(task))):
         return task
@@ -65,10 +65,10 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     """Return a task that handles exceptions of its simulator on the host.
 
-    If an evaluation raises an exception, each half of its genotypes is evaluated again, down to single
-    genotypes. A genotype for which the simulator fails each time evaluates to NaN. The first exception
-    is printed with `say`. If all `rows` evaluations of a generation fail, in one or several batches, the
-    run ends.
+    If a batch raises an exception, it is split in half and both halves are evaluated again, down to
+    single genotypes. If a single genotype raises an exception, its evaluation is NaN. The first
+    exception is printed with `say`. If all `rows` evaluations of a generation fail, in one or several
+    batches, the run ends.
     """
     by = partial(Surviving, task, losses=_Losses(task, say, rows))
     learning = task.evaluate_transitions
@@ -86,7 +86,7 @@ class Surviving:
     Attributes:
         task: The task of the simulator.
         function: The evaluator of the simulator.
-        losses: The failures so far.
+        losses: Counter of failures, with the last exception.
     """
 
     task: Task
@@ -94,7 +94,7 @@ class Surviving:
     losses: _Losses
 
     def __call__(self, keys: Array, x: np.ndarray) -> Any:
-        """Evaluate genotypes, with NaN for genotypes that fail."""
+        """Evaluate genotypes. The evaluations of genotypes that fail are NaN."""
         attempt = attempting(self.function, self._in_place)
         with _quiet_callbacks():
             parts, failure = attempt(keys, x)
