@@ -1,1 +1,1 @@
-"""Run folders: plain files that a crash cannot damage, and functions to write and read them."""
+"""Functions that read and write run folders, whose plain files survive crashes."""

@@ -66,7 +66,7 @@ def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
 
 
 def cells_from(data: Mapping[str, np.ndarray], file: Path) -> Cells:
-    """Make the cells that a file describes, or raise an exception that explains the failure."""
+    """Make the cells described in a file, or raise an exception that explains why this fails."""
     low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
     if "cells_class" in data:
         return _custom_cells(data, file)
@@ -84,7 +84,7 @@ def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
     module, _, inside = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in inside.split("."):
-        # `getattr` is not used, because it may call functions of modules and classes.
+        # `getattr` is not used, because it can run code of the module or class.
         found = None if found is None else vars(found).get(part)
     sound = isinstance(found, type) and is_dataclass(found) and callable(getattr(found, "index", None))
     require(
@@ -101,7 +101,7 @@ def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
 
 
 def _static(array: np.ndarray) -> Any:
-    """Return the number, text or nested tuple that was saved as an array."""
+    """Convert a saved array back to a number, text or nested tuple."""
 
     def tuples(value: Any) -> Any:
         return tuple(map(tuples, value)) if isinstance(value, list) else value
@@ -123,12 +123,12 @@ def load_archive(path: str | Path) -> Archive:
 
 
 def start_jax() -> None:
-    """Start the backend of JAX, so that its failure is not reported as damage of a file."""
+    """Start the backend of JAX now, so that a failure to start is not reported as a damaged file."""
     jax.default_backend()
 
 
 def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
-    """Put elites into their cells, or raise an exception that explains the failure."""
+    """Put elites into their cells, or raise an exception that explains why this fails."""
     low, high, at = data["feature_low"], data["feature_high"], data["cell"]
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
     fitting = low.shape == high.shape == (k,)
@@ -159,7 +159,7 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
 
 
 def save_correction(path: Path, correction: Correction, **about: Any) -> None:
-    """Write the corrected archive and the statistics of the illusory elites to `corrected.npz`."""
+    """Write the corrected archive and the statistics of the re-evaluated elites to `corrected.npz`."""
     elites = {name: value for name, value in correction._asdict().items() if value is not None}
     save_archive(path / "corrected.npz", elites.pop("archive"), **elites, **about)
 
@@ -185,7 +185,7 @@ def save_npz(path: Path, **arrays: Any) -> None:
 
 
 def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read all arrays of a file, and check its format version and the presence of needed arrays."""
+    """Read all arrays of a file. Its format version and the needed arrays are checked."""
     arrays = read_arrays(file, (*needed, "format_version"))
     with reading(file):
         check_version(int(arrays.pop("format_version")), file)

@@ -1,7 +1,7 @@
-"""The file `changes.bin`, which has one row per change of a cell of the archive, without genotypes.
+"""The file `changes.bin`, which records changes of the archive's cells, without genotypes.
 
-The first line is a JSON object. It is followed by rows of equal size, sorted by generation and then by
-cell. A crash can leave an incomplete row at the end of the file, which is ignored.
+The first line is a JSON object. The other rows have equal size, and are sorted by generation and then by
+cell. An incomplete row at the end of the file, which a crash can leave, is ignored.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MOST_FEATURES = 1000
 
 
 class Thinning(NamedTuple):
-    """A thinning of the changes, which keeps one change per cell and span of generations.
+    """A thinning of recorded changes, which keeps the last change per cell and span of generations.
 
     Attributes:
-        generations: Number of generations after which the changes were thinned out.
+        generations: Number of completed generations when the changes were thinned out.
         width: Number of generations per span.
     """
 
@@ -38,7 +38,7 @@ def load_changes(folder: str | Path) -> Changes:
 
 
 def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
-    """Read the changes of a run's archive, and its last thinning, or None if there was none."""
+    """Read the changes of a run's archive and their last thinning, which is None if there was none."""
     file = as_path(folder, "folder") / NAME
     with reading(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
@@ -71,7 +71,7 @@ def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) 
 
 
 def append_changes(folder: Path, rows: Changes, at: int) -> int:
-    """Replace everything after the first `at` bytes of the file by rows, and return its size."""
+    """Replace everything after the first `at` bytes of the file by rows, and return the file size."""
     data = _bytes(rows)
     append(folder / NAME, data, at)
     return at + len(data)
@@ -100,15 +100,15 @@ def no_changes(k: int) -> Changes:
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows with a valid cell, which is below `cells`: [n] or [G, R] to [m]."""
+    """Select the rows whose cell number is less than `cells`: [n] or [G, R] to [m]."""
     return select(rows, np.asarray(rows.cell) < cells)
 
 
 def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
-    """Return the changes of an archive that are not recorded.
+    """Return the changes of an archive that have not been recorded.
 
-    They are the elites that are newer than the last recorded change of their cell. `last[c]` is the
-    generation of this change for cell c.
+    These are elites that are newer than the last recorded change of their cell. `last[c]` is the
+    generation of the last recorded change of cell c.
     """
     cell = np.flatnonzero(np.asarray(archive.generation) > last)
     columns = {
@@ -153,9 +153,9 @@ def thinned(rows: Changes, width: int) -> Changes:
 
 
 def width_for(rows: Changes, most: int) -> int:
-    """Return the smallest power of two with which `thinned` keeps at most `most` rows.
+    """Return the smallest power of two for which `thinned` keeps at most `most` rows.
 
-    If no width suffices, return a width with which each cell keeps only one row.
+    If no width suffices, return a width for which each cell keeps only one row.
     """
     width = 1
     while len(rows.cell) > most and width <= rows.generation[-1]:

@@ -1,17 +1,16 @@
 """Checkpoints, which contain all data that a run needs to continue as if it had not been stopped.
 
-A checkpoint is one npz file of plain arrays. It is written under a temporary name and then renamed, so
-every checkpoint is complete. It contains the state of the algorithm and a description of the cells. The
-name of each array is its path in the state, such as `state.archive.fitness`. Random keys are not saved,
-because they are derived from the seed.
+A checkpoint is one npz file of plain arrays. The file is written under a temporary name and then
+renamed, so that a checkpoint is never incomplete. It contains the state of the algorithm and a
+description of the cells. The name of each array is its path in the state, such as
+`state.archive.fitness`. Random keys are not saved, because they are derived from the seed.
 
 All checkpoints share a log of the metrics and lanes with one row per generation. A checkpoint uses the
-rows up to its generation. A digest of all arrays and of these rows detects damaged or edited files. If
-a checkpoint is damaged, the previous one is used.
+rows up to its generation. Each checkpoint has a digest of its arrays and of these rows, which reveals
+damaged or edited files. If a checkpoint is damaged, the previous one is used.
 
-Orbax is not used, because a state has only a few dozen arrays, which are on one machine. For such a
-state, a renamed file is simpler than a folder of shards with a protocol that detects whether it is
-complete.
+Orbax is not used. Its checkpoints are folders of shards, with a protocol that detects incomplete
+folders. A state has only a few dozen arrays on one machine, for which a renamed file is simpler.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Logged(NamedTuple):
 
 
 def logged(run: Run) -> Logged:
-    """Return the saved part of the log for a new run or a run read from a checkpoint."""
+    """Return the saved part of the log of a new run or of a run that was read from a checkpoint."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 
@@ -68,7 +67,7 @@ def save(run: Run, before: Logged) -> Logged:
         before: The part of the log that is already saved.
 
     Returns:
-        The part of the log that is saved now, which is the whole log.
+        The part of the log that is saved after this call, which is the whole log.
     """
     assert run.folder is not None
     rows = _rows(run, before.rows)
@@ -89,7 +88,8 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # Later checkpoints are damaged, because otherwise the run would have continued from them.
+    # Checkpoints of later generations must be damaged, as the run would have continued from them
+    # otherwise.
     kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
     for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def save(run: Run, before: Logged) -> Logged:
 
 
 def _rows(run: Run, first: int) -> np.ndarray:
-    """Return the log of a run from row `first` on, as a structured array by part and by name."""
+    """Return the log of a run from row `first` on, as a structured array with fields `[part][name]`."""
     parts = {part: getattr(run, part) for part in PARTS}
     fields = [
         (part, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
@@ -111,7 +111,7 @@ def _rows(run: Run, first: int) -> np.ndarray:
 
 
 def identity(config: RunConfig) -> str:
-    """Return a text that is equal for a run and for the checkpoints that belong to it."""
+    """Return a string of the settings that must be equal for a run and its checkpoints."""
     names = ("task", "algorithm", "options", "seed", "cells", "dim")
     found = {name: getattr(config, name) for name in names}
     if config.shards != 1:
@@ -126,8 +126,8 @@ def load(
 
     Args:
         folder: The run's folder.
-        header: The content of the run's `config.json`. The number of generations may have changed.
-        blank: `(generations) -> State`, which makes the first state of a run of that length.
+        header: The content of the run's `config.json`. Its number of generations may have been changed.
+        blank: `(generations) -> State`, which makes the initial state of a run of that length.
         say: Function that prints messages about skipped checkpoints.
 
     Returns:
@@ -184,7 +184,7 @@ def load_elites(file: Path) -> Archive:
 
 
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
-    """Read the records of the lanes up to a checkpoint, as arrays [G, L, ...] by name."""
+    """Read a checkpoint's records of lanes, as arrays [G, L, ...] by name."""
     kind = read_arrays(file, ("log",), only=("log",))["log"].dtype
     with reading(file):
         return check_lanes(file, _parts(_log(file, kind.itemsize), kind)["lanes"])
@@ -220,7 +220,7 @@ def _read(
 
 
 def _log(file: Path, size: int) -> bytes:
-    """Read the rows of the log that belong to a checkpoint. Each row has `size` bytes."""
+    """Read the rows of the log up to the generation of a checkpoint. Each row has `size` bytes."""
     shared, wanted = file.parent / LOG, int(file.stem) * size
     with reading(shared), open_regular(shared) as stream:
         if stream.seek(0, os.SEEK_END) < wanted:
@@ -254,7 +254,7 @@ def _check_log(metrics: dict[str, np.ndarray], lanes: dict[str, np.ndarray]) -> 
 
 
 def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
-    """Compute the joint digest of some arrays and of a log whose digest is given."""
+    """Compute the joint digest of arrays and of a log, given the digest of the log."""
     digest = log.copy()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -275,8 +275,9 @@ def _fitted(
 ) -> State:
     """Build a state from saved arrays.
 
-    The run was planned to have `before` generations, and will have `now` generations. If the size of an
-    array depends on this number, the saved values fill the array from its beginning.
+    The run was planned to have `before` generations, and will now have `now` generations. If the size of
+    an array depends on this number, the saved values replace the first values of an array of the new
+    size.
     """
     arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}
     like = jax.eval_shape(lambda: blank(before))

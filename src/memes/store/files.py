@@ -1,8 +1,9 @@
 """Functions that open, read and write the files of run folders.
 
-A folder may come from an untrusted source. Therefore links are not followed, and only regular files are
-opened. The size of the content is checked before memory is allocated. After a crash, either the old or
-the new file is complete. A folder has one writer at a time.
+A folder may come from an untrusted source. Therefore these functions do not follow links, open only
+regular files, and check the size of the content before they allocate memory. If the program crashes
+while it replaces a file, either the old or the new file remains complete. Only one process at a time can
+write to a folder.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from memes.errors import LONGEST_NAME, UsageError, require
 from memes.store.sanitize import printable
 from memes.validation import described, fits, short
 
-# Maximum size in bytes of a JSON file, of a table, and of a line of a table. JSON needs up to thirty
-# times as much memory as its file.
+# Maximum size in bytes of a JSON file, of a table, and of a line of a table. A loaded JSON file needs up
+# to thirty times its size in memory.
 MOST_JSON = 2**24
 MOST_TABLE = 2**30
 MOST_LINE = 2**16
-# The numbers of a table may need this many bytes of memory, or this multiple of the size of the file if
-# that is larger.
+# The numbers of a table may occupy this many bytes of memory, or this multiple of the file size if that
+# is larger.
 MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
-# The arrays of an npz file may need this many bytes of memory, or this multiple of the size of the file
-# if that is larger.
+# The arrays of an npz file may occupy this many bytes of memory, or this multiple of the file size if
+# that is larger.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
 LONGEST_PART, LONGEST_PATH = 255, 4095  # maximum number of bytes of a file name and of a path
-# Opening a pipe without a writer must not block. Windows has neither flag.
+# Do not follow links, and do not block on a pipe without a writer. Windows has neither flag.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # names of unfinished files of `replace_file`
 # The lock file of a folder contains the id of the last process that acquired the lock.
@@ -86,7 +87,7 @@ def _descriptor(path: str, flags: int) -> int:
 
 
 def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file atomically, so that a crash leaves either the old or the new file."""
+    """Write a file atomically. A crash leaves either the complete old file or the complete new file."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open_regular(temporary, "xb") as file:
@@ -99,7 +100,8 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
-    # On systems without file descriptors of folders, renames are durable without this step.
+    # Sync the folder, so that the renaming survives a crash. Some systems cannot open folders, and do
+    # not need this step.
     with suppress(OSError):
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
@@ -111,7 +113,7 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def append(path: Path, data: bytes, at: int) -> None:
     """Replace everything after the first `at` bytes of a file by data, and sync the file.
 
-    A file that has other names (hard links) is replaced by a copy, so the content under the other names
+    A file with other names (hard links) is replaced by a copy, so that the content under the other names
     does not change.
     """
     with open_regular(path, "r+b" if path.exists() else "w+b") as file:
@@ -127,7 +129,7 @@ def append(path: Path, data: bytes, at: int) -> None:
 
 
 def save_text(path: Path, text: str) -> None:
-    """Write lines of text to a file atomically."""
+    """Write text to a file atomically."""
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
@@ -139,7 +141,7 @@ def read_bytes(file: Path, most: int) -> bytes:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read the object in a JSON file, with control characters escaped."""
+    """Read the object in a JSON file, and escape control characters in its text."""
     with reading(file):
         content = json.loads(read_bytes(file, MOST_JSON))
         require(isinstance(content, dict), f"'{file}' must contain a JSON object")
@@ -157,10 +159,11 @@ def _printable(value: Any) -> Any:
 
 
 def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Check the entries of a file against type hints.
+    """Check that the entries of a file match type hints.
 
     Raises:
-        UsageError: If an entry does not match its hint. The error message names the first such entry.
+        UsageError: If an entry does not match its hint, or if it is too long a text. The error message
+            names the first invalid entry.
     """
     for name, hint in hints.items():
         value = entries.get(name)
@@ -220,7 +223,7 @@ def read_arrays(
 
 
 def check_memory(file: Path, needed: int) -> None:
-    """Raise a `UsageError` if the content of a file needs far more memory than the file has bytes."""
+    """Raise a `UsageError` if the content of a file needs too much memory for the size of the file."""
     most = max(MOST_ARRAYS, MOST_TIMES * file.stat().st_size)
     require(
         needed <= most,
@@ -242,9 +245,9 @@ def _having(needed: Collection[str], found: dict[str, np.ndarray]) -> dict[str, 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Convert any exception during reading to a `UsageError` that names the file.
+    """Convert any exception in the context to a `UsageError` that names the file.
 
-    Damaged zip files and arrays can raise almost any exception.
+    Reading a damaged zip file or array can raise almost any exception.
     """
     try:
         yield
@@ -260,8 +263,8 @@ def reading(file: Path) -> Iterator[None]:
         raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
 
 
-# A lock is released when the last process has closed the lock file. Forked children may outlive the
-# writing process, so they close the file.
+# A lock is released when all processes have closed the lock file. Forked processes may outlive the
+# writing process, so they close the file immediately.
 _held: set[IO[str]] = set()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [file.close() for file in _held])
@@ -274,7 +277,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     The operating system also releases the lock if the process is killed.
 
     Raises:
-        UsageError: If another process has locked the folder, or if the file is not a lock.
+        UsageError: If another process has locked the folder, or if `.lock` is not a lock file.
     """
     try:
         import fcntl
@@ -311,15 +314,16 @@ def check_lock(file: IO[str]) -> None:
 
 
 def intended(name: str) -> str:
-    """Return the name of a file, or the final name if it is a temporary file of `replace_file`."""
+    """Return the final name of a temporary file of `replace_file`, or the name of any other file."""
     temporary = TEMPORARY.fullmatch(name)
     return temporary[1] if temporary else name
 
 
 def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
-    """Remove the files of a folder whose (final) names match a pattern.
+    """Remove the files whose name matches a pattern, or whose final name does if they are unfinished.
 
-    Files in subfolders are kept. If the folder is a link, nothing is removed.
+    Unfinished files are temporary files of `replace_file`. Files in subfolders are kept. If the folder
+    is a link, nothing is removed.
 
     Args:
         folder: The folder. If it does not exist, nothing is removed.

@@ -16,7 +16,7 @@ from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
 def run_folders(path: str | Path) -> list[Path]:
-    """List the run folder at a path, or the run folders of the seeds in it, sorted by seed."""
+    """Return the path if it is a run folder. Otherwise, list the run folders in it, sorted by seed."""
     folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
     runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
@@ -25,10 +25,10 @@ def run_folders(path: str | Path) -> list[Path]:
 
 
 def load_headers(path: str | Path) -> dict[Path, Header]:
-    """Return the headers of the runs at a path, by folder.
+    """Return a dict from the folders of the runs at a path to their headers.
 
-    If a process was killed before it wrote the header of a seed, the header is derived from the other
-    seeds.
+    If a process was killed before it wrote the header of a seed, the header is derived from another
+    seed.
     """
     folders = run_folders(path)
     headers = {folder: load_config(folder) for folder in folders}
@@ -68,10 +68,10 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
 
 
 def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
-    """Return the places that can be read, and a message for each place that cannot.
+    """Return the places that can be read, and a message for each other place.
 
-    Runs without an archive cannot be read. They are in progress, or were killed before they wrote it.
-    If no place can be read, a `UsageError` is raised.
+    Runs without an archive cannot be read, because they are in progress or were killed. If no place can
+    be read, a `UsageError` is raised.
     """
     kept: list[Path] = []
     notes = []

@@ -59,8 +59,9 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
-# Patterns of the names of all files that memes writes into a run folder and its subfolders. The file
-# config.json is removed last, because it marks the folder as a run folder.
+# Patterns for the names of all files that memes writes into a run folder and its subfolders.
+# `remove_run` removes them in this order, so config.json, which marks the folder as a run folder, is the
+# last one.
 CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
 EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
 TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|(run|policy)\.npz"
@@ -77,9 +78,9 @@ OWN = tuple(
     )
 )
 FOLDERS = {folder for folder, _ in OWN} - {"."}
-# Codes that occur in the records of lanes. `lanes.npz` also contains the names of the codes.
+# Integer codes in the records of lanes. `lanes.npz` also contains the names of the codes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
-# The columns and arrays that the files of a run must have.
+# Names of the columns and arrays that the files of a run must contain.
 METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
 LANES = ("generation", "kind", "age", "reset")
 
@@ -93,7 +94,7 @@ class Run(NamedTuple):
         provenance: Device, versions and times of the run.
         outcome: Outcome of the run, or None if it has not ended.
         metrics: The columns of `metrics.csv`, each [G].
-        lanes: Records of each lane in each generation, as arrays [G, L, ...] by name.
+        lanes: Dict of records of each lane in each generation, as arrays [G, L, ...].
         archive: The archive, which contains the elites.
         corrected: The columns of `corrected.csv`, with one row per correction. The dict is empty if
             there were no corrections.
@@ -172,7 +173,7 @@ def check_links(path: Path) -> None:
 def check_free(path: Path, overwrite: bool = False) -> None:
     """Raise a `UsageError` if a new run cannot be written to `path`.
 
-    With `overwrite`, the new run may replace another run. Files that were not written by a run are never
+    If `overwrite` is True, the new run may replace another run. Files that no run has written are never
     replaced.
     """
     check_place(path)
@@ -209,7 +210,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
 
 
 def check_not_of_run(file: Path, name: str) -> None:
-    """Raise a `UsageError` if a file would be one of the files of a run, according to its name.
+    """Raise a `UsageError` if the path of a file is reserved for a file of an existing run.
 
     Args:
         file: The file.
@@ -223,7 +224,7 @@ def check_not_of_run(file: Path, name: str) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise a `UsageError` if an output folder is the root, the home folder or above the home folder."""
+    """Raise a `UsageError` if an output folder is the root, or if it is or contains the home folder."""
     place, home = Path(os.path.realpath(path)), Path(os.path.expanduser("~"))
     homes = (home := Path(os.path.realpath(home)), *home.parents) if home.is_absolute() else ()
     above = place == place.parent or place in homes
@@ -235,10 +236,10 @@ def check_place(path: Path) -> None:
 
 
 def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> None:
-    """Raise a `UsageError` if new runs in `out` would conflict with the other runs in it.
+    """Raise a `UsageError` if new runs in `out` would conflict with existing runs there.
 
-    A new run would hide runs in subfolders, and the runs of new seeds would mix with the runs of other
-    seeds.
+    A run in `out` itself would hide existing runs in its subfolders. Runs of several seeds would mix
+    with existing runs of other seeds.
     """
     check_place(out)
     if seeds is None:
@@ -261,7 +262,7 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
 
 
 def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
-    """List the runs in a folder and its subfolders, such as `runs/arm-memes/seed-0` in `runs`."""
+    """Yield the run folders at most `depth` levels below a folder, such as `runs/arm-memes/seed-0`."""
     with suppress(OSError):  # some folders cannot be read
         for each in sorted(out.iterdir()) if depth else ():
             if each.is_dir() and not each.is_symlink():
@@ -271,7 +272,7 @@ def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
 
 
 def _own_files(path: Path) -> Iterator[Path]:
-    """List the files in a folder and its subfolders that have the names of run files."""
+    """Yield the files in a folder and its subfolders that have the names of run files."""
     for folder, names in OWN:
         place = path / folder
         if place.is_dir():
@@ -281,8 +282,8 @@ def _own_files(path: Path) -> Iterator[Path]:
 def remove_run(path: Path) -> None:
     """Remove the files of a run from a folder, and keep all other files.
 
-    Nothing is removed if the folder contains no run. If its config.json is not that of a run, a
-    `UsageError` is raised.
+    Nothing is removed if the folder contains no run. A `UsageError` is raised if the folder's
+    config.json was not written by a run.
     """
     if not holds_run(path):
         return
@@ -295,9 +296,9 @@ def remove_run(path: Path) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove the unfinished files of a run that killed processes have left in its folder.
+    """Remove the unfinished files that killed processes have left in a run folder.
 
-    If a folder contains no run, config.json is the only possible unfinished file.
+    If the folder contains no run, config.json is the only possible unfinished file.
     """
     check_links(path)
     for folder, names in OWN if holds_run(path) else OWN[-1:]:
@@ -384,7 +385,7 @@ def load_run(path: str | Path) -> Run:
 
 
 def read_lanes(file: Path) -> dict[str, np.ndarray]:
-    """Read `lanes.npz` without the names of its codes."""
+    """Read the records of lanes from `lanes.npz`."""
     lanes = load_npz(file, LANES)
     return check_lanes(file, {name: array for name, array in lanes.items() if name not in CODES})
 

@@ -28,7 +28,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
 
     The formats `csv` and `parquet` have one file per table, and `npz` has one file for all tables.
     `tensorboard` has the metrics and the corrections by generation. Only `parquet` and `npz` include
-    genotypes and extras with several numbers per elite. `parquet` stores them as lists.
+    genotypes and extras with several numbers per elite, which `parquet` stores as lists.
 
     Args:
         run: The run.
@@ -53,7 +53,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
 
 
 def tables(run: Run) -> dict[str, Table]:
-    """Return the tables of a run by name, with corrections only if there are any."""
+    """Return the tables of a run by name. Tables of corrections are included if there are any."""
     names = run.config.names(run.archive.feature.shape[1])
     found = {"metrics": run.metrics, "archive": run.archive.columns(names)}
     if run.corrected:
@@ -64,10 +64,10 @@ def tables(run: Run) -> dict[str, Table]:
 
 
 def _wide(run: Run) -> dict[str, Table]:
-    """Return the arrays with several numbers per elite, for each table of elites.
+    """For each table of elites, return the arrays with several numbers per elite.
 
-    They are the genotypes [n, d], and the extras [n, ...] that are not columns of the table. The rows
-    are in the order of the table.
+    These are the genotypes [n, d], and the extras [n, ...] that are not columns of the table. Their rows
+    have the same order as the table.
     """
     archives: dict[str, Archive] = {"archive": run.archive}
     if run.correction is not None:
@@ -135,7 +135,7 @@ def _tensorboard(run: Run, folder: Path) -> list[Path]:
     ended = time.time() - float(run.metrics["seconds"][-1]) if run.generations else time.time()
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         generations = table.get("generation", np.zeros(0))
-        # Corrections have no time of their own, so they get the time of their generation.
+        # The time of a correction is not recorded, so the time of its generation is used.
         at = generations
         if run.generations:
             at = np.interp(generations, run.metrics["generation"], run.metrics["seconds"])

@@ -30,16 +30,15 @@ def export_policy(
 
     The file contains:
 
-    - the arrays `weights_0` [in, out], `bias_0` [out], `weights_1`, ... of the layers,
-    - the number of `layers`,
-    - the names of the `hidden` and the `output` activation,
-    - the `cell`, `fitness` and `feature` of the elite.
+    - the arrays `weights_0` [in, out], `bias_0` [out], `weights_1`, ... of the layers, - the number of
+    `layers`, - the names of the `hidden` and `output` activation functions, - the `cell`, `fitness` and
+    `feature` of the elite.
 
     Args:
         archive: The archive.
         cell: The cell of the elite.
         task: The task of the archive.
-        folder: The folder into which `policy.npz` is written.
+        folder: The folder for the file `policy.npz`.
         replace: Whether to replace an existing file. If False, an existing file raises a `UsageError`.
 
     Returns:

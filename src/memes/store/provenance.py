@@ -56,7 +56,7 @@ def now() -> str:
 
 @cache
 def library_commit() -> str | None:
-    """Return the commit of this library from its wheel or its checkout.
+    """Return the commit of this library, which is read from its wheel or its checkout.
 
     The result ends with "-dirty" if the checkout has uncommitted changes, and is None if the commit is
     unknown.

@@ -17,7 +17,7 @@ def markdown(text: str) -> str:
 
 
 def spreadsheet(text: str) -> str:
-    """Escape the header of a column so that a spreadsheet does not interpret it as a formula."""
+    """Escape a column header so that spreadsheets do not interpret it as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 

@@ -1,7 +1,7 @@
 """The types of `config.json`: settings of a run, its provenance, and its outcome.
 
-The fields of these types are the schema against which the entries of a file are checked. In the file,
-all entries are at the same level.
+The entries of a file are checked against the fields of these types. The file is flat: it does not group
+the entries by type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memes.store.files import check_entries
 from memes.task import Map, numbered
 
 THEN = ", then "  # separator between the devices of a run that was resumed on another device
-# Options that earlier versions lacked, with the values that reproduce the behaviour of those versions.
+# Options that older versions lacked, with values that reproduce the behaviour of the older versions.
 ONCE_ABSENT = {
     "candidate_samples": 1,
     "candidate_statistic": "median",
@@ -41,26 +41,26 @@ class RunConfig:
     """Settings of a run.
 
     Attributes:
-        task: The task argument of a command, such as `arm` or `file.py:name`. Runs made in Python record
-            the name of the task.
+        task: The task argument of a command, such as `arm` or `file.py:name`. For runs made in Python,
+            it is the name of the task.
         task_name: Name of the task.
         algorithm: Name of the algorithm.
         label: Label of the run in tables. If None, the name of the algorithm is used.
-        scale: Scale of the defaults of a command, or None if the run was made in Python.
+        scale: Name of the scale that a command used for its defaults, or None for runs made in Python.
         options: Options of the task and the algorithm.
-        seed: Seed of all randomness.
+        seed: Seed of the random numbers.
         seeds: All seeds of the call that made the run, or None if the call had only one seed.
         generations: Number of generations.
-        evaluations: Maximum number of evaluations, if it was given.
+        evaluations: Maximum number of evaluations, if the user set one.
         dim: Number of entries of a genotype.
         cells: Cells along each feature of a grid, or the number of cells of a tessellation.
-        centroids: Number of centroids of a tessellation, if a command made it.
+        centroids: Number of centroids of a tessellation, if a command made the tessellation.
         feature_low: Lower bounds of the features.
         feature_high: Upper bounds of the features.
         feature_names: Names of the features. Older versions recorded none.
         min_fitness: Fitness that adds 0 to the QD-score.
         uncertain: Whether the task is uncertain.
-        map: The walls of the task, if its features are a position.
+        map: The walls of the task, if its features are coordinates of a position.
         batch_size: Evaluations per generation.
         chunk: Maximum number of evaluations at a time. If None, there is no maximum.
         seeds_per_batch: Requested number of seeds per batch, if it was given.
@@ -68,10 +68,10 @@ class RunConfig:
         devices: Number of devices.
         shards: Number of shards.
         call_seconds: Requested duration of a device call.
-        worker_rows: Number of genotypes that a worker gets at a time, if a command made the run.
+        worker_rows: Number of genotypes that are sent to a worker at a time, if a command made the run.
         observers: Settings of custom observers, by the name of their class.
-        settings: All other entries. They are the settings of the usual observers, such as
-            `checkpoint_every`, other options of the command, and the `metadata` of `memes.run`.
+        settings: All other entries: settings of the default observers, such as `checkpoint_every`, other
+            options of the command, and the `metadata` of `memes.run`.
     """
 
     task: str
@@ -106,7 +106,7 @@ class RunConfig:
 
     @property
     def known_options(self) -> dict[str, Any]:
-        """The options, including those that an earlier version did not have."""
+        """The options, with default values for options that older versions did not record."""
         return ONCE_ABSENT | self.options
 
     @property
@@ -120,7 +120,7 @@ class RunConfig:
         return self.label or self.algorithm
 
     def names(self, k: int) -> tuple[str, ...]:
-        """Return the names of k features, or their numbers if an older version recorded no names."""
+        """Return the names of k features, or numbered names if an older version recorded no names."""
         return self.feature_names or tuple(numbered(k))
 
 
@@ -131,7 +131,7 @@ class Provenance:
     Attributes:
         started: Time of the start.
         resumed: Times at which the run was resumed.
-        device: The device, or several devices if the run was resumed on another one.
+        device: The device, or several devices if the run was resumed on a different device.
         precision: Precision of matrix products.
         versions: Versions of packages.
         commit: Commit of the library. Version 0.2 recorded only `git_commit`.
@@ -167,7 +167,8 @@ class RunOutcome:
     Attributes:
         finished: Time of the end.
         generations_done: Number of completed generations.
-        seconds: Time that these generations took, without pauses between an interruption and `resume`.
+        seconds: Time that the completed generations took, without pauses between an interruption and
+            `resume`.
         stopped: Reason why the run ended before its last generation, or None if it was completed.
         signal: Signal that ended the run, or None.
     """
@@ -193,13 +194,13 @@ class Header(NamedTuple):
         return {"format_version": FORMAT_VERSION, **settings, **config, **vars(self.provenance), **ended}
 
     def updated(self, entries: Mapping[str, Any]) -> Header:
-        """Return the header with changed entries, as if it had been written and read again."""
+        """Return the header with some entries replaced, after conversion to JSON and back."""
         written = json.dumps(self.entries() | dict(entries), default=plain)
         return header_of(json.loads(written), "metadata")
 
 
 def plain(value: Any) -> Any:
-    """Convert a value that JSON does not support into a supported one."""
+    """Convert a value to one that JSON supports: arrays to lists, and other objects to text."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
@@ -244,7 +245,7 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the types of the file entries that correspond to a dataclass, by name."""
+    """Return the type of each file entry that corresponds to a field of a dataclass, by name."""
     hints = typing.get_type_hints(of)
     hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})
@@ -256,7 +257,7 @@ def tuples(value: Any) -> Any:
 
 
 def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
-    """Read the map of a task, or raise a `UsageError` if it cannot be drawn."""
+    """Make the map of a task from its entries, or raise a `UsageError` if it cannot be drawn."""
     check_entries(file, about, MAP)
     corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
     sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)

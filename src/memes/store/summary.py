@@ -1,4 +1,4 @@
-"""Summaries of runs, which are small JSON files without genotypes, for comparisons."""
+"""Summaries of runs for comparisons. They are small JSON files without genotypes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENTRIES: dict[str, Any] = {
     "longest_lives": Columns, "steps": dict[str, float | None],
     "low": tuple[float, ...], "high": tuple[float, ...],
 }  # fmt: skip
-# The required entries of each correction and of each lifespan.
+# Required names of columns of corrections and of statistics of lifespans.
 CORRECTED = {"generation", "evaluations"}
 LIFE = {"count", "mean", "median"}
 MOST = 1e30  # maximum size of a number
@@ -46,10 +46,10 @@ _array = partial(np.asarray, dtype=float)  # None becomes NaN
 class RunFacts:
     """Facts about a run other than its results.
 
-    A fact that an older version did not record is None or empty.
+    Facts that an older version did not record are None or empty.
 
     Attributes:
-        device: The device as in `Provenance`, with the number of processes that shared it.
+        device: The device as in `Provenance`, followed by the number of processes that shared it.
         versions: Versions of packages.
         precision: Precision of matrix products.
         compile_seconds: Compilation time.
@@ -100,22 +100,24 @@ class Summary(NamedTuple):
         about: Facts about the run.
         curves: The columns `CURVES` of the metrics at up to `POINTS` generations, including the first
             and the last. Half of the generations are spaced linearly and half logarithmically. The
-            columns `step_exploit`, ... contain the mean distance between parent and offspring of each
-            kind, in cell widths, as the median over the generations since the previous point.
+            columns `step_exploit`, ... contain the distance between parent and offspring of each kind,
+            in cell widths. It is the median, over the generations since the previous point, of the mean
+            in each generation.
         corrections: The columns of `corrected.csv`, and the number of `evaluations` before each
-            correction. The dict is empty if the archive was never corrected. Runs of version 0.2 lack
-            the columns `..._by_mean`.
-        lifespans: Statistics of the age at the reset, by kind of lane and by reason of the reset or
-            `all`. They are `count`, `mean` and `median`. The entry `all` also has `paper_mean`, which
-            the paper's table reports instead of the mean. It is the mean over the lanes of (n - 1) / n
-            times the longest of the n lives of a lane.
-        longest_lives: Longest life in generations of each lane that was reset, by kind. The dict is
-            empty if an older version made the summary.
-        steps: Median over all generations of the distance between parent and offspring, by kind.
+            correction. The dict is empty if the archive was never corrected. Summaries of version 0.2
+            lack the columns `..._by_mean`.
+        lifespans: Statistics of the age of lanes when they are reset, by kind of lane and by reason of
+            the reset or `all`. The statistics are `count`, `mean` and `median`. The entry `all` also has
+            `paper_mean`, which the paper's table reports instead of the mean. For a lane with n lives,
+            it takes (n - 1) / n times the longest life, and averages these values over the lanes.
+        longest_lives: Longest life in generations of each lane that was reset, by kind of lane. The dict
+            is empty in summaries of older versions.
+        steps: Distance between parent and offspring, by kind of offspring, as the median over all
+            generations.
         low: Lower bounds of the features [k].
         high: Upper bounds of the features [k].
-        heat: Fitness of each cell of a grid, with one axis per feature and NaN for empty cells. It is
-            None for a tessellation and for more than `MAX_CELLS` cells.
+        heat: Fitness of each cell of a grid, with one axis per feature and NaN for empty cells. None for
+            a tessellation or for more than `MAX_CELLS` cells.
         corrected_heat: Fitness of each cell of the corrected archive, or None if there is none.
     """
 
@@ -144,7 +146,7 @@ class Summary(NamedTuple):
 
 
 def summarise(run: Run) -> Summary:
-    """Summarise a run, with the same result for a run in memory and for a run read from its folder."""
+    """Summarise a run. The result is the same for a run in memory and for a run read from its folder."""
     run = run._replace(metrics=_as_saved(run.metrics), corrected=_as_saved(run.corrected))
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
@@ -187,12 +189,12 @@ def summarise(run: Run) -> Summary:
 
 
 def _as_saved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Round columns to the number of digits in CSV files."""
+    """Round columns to the number of digits that CSV files have."""
     return {name: _rounded(column, 9) for name, column in columns.items()}
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
-    """Convert options to the form in which files contain them.
+    """Convert options to the form that they have in files.
 
     The entry `generations` is removed, because only version 0.1 recorded it as an option.
     """
@@ -287,7 +289,7 @@ def write_summary(run: Run) -> None:
 
 
 def load_summary(path: str | Path) -> Summary:
-    """Read a summary file, or summarise a run folder without one."""
+    """Read a summary file, or summarise a run folder that has no summary file."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
     check_links(path)

@@ -1,14 +1,13 @@
-"""Functions that write scalars to event files of TensorBoard, without the package.
+"""Functions that write scalars to TensorBoard event files without the TensorBoard package.
 
 A file is a sequence of records. Each record has the length of a message, a checksum of the length, the
-message, and a checksum of the message. The message is an `Event` of Protocol Buffers, which contains a
-version or the value of one scalar.
+message, and a checksum of the message. The message is an `Event` in the format of Protocol Buffers, with
+either the file version or the value of a scalar.
 
 The writer of the package tensorboardX is not used, because:
 
-- it needs protobuf, which is not a dependency,
-- it writes in a separate thread, so a killed run loses events,
-- it follows links, which `files.open_regular` refuses.
+- it needs protobuf, which is not a dependency, - it writes in a separate thread, so a killed run loses
+events, - it follows links, whereas `files.open_regular` refuses to open links.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _record(message: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the masked CRC-32C of data, as the format of the records requires."""
+    """Return the masked CRC-32C of data, which the format of the records requires."""
     crc = WORD
     for byte in data:
         crc = _table()[(crc ^ byte) & 0xFF] ^ crc >> 8
