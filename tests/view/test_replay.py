@@ -189,7 +189,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
         ({"options": {"fidelity": "none"}}, "fidelity of the run in 'copy' must be"),
         ({"task": "my-ant"}, "has a task 'my-ant' that was made in Python"),
         ({"task": "noisy-arm"}, "does not record joints"),
-        ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
+        ({"task": "mine.py:task"}, "if you trust it, name it with --task mine.py:task"),
     ],
 )
 def test_a_run_whose_task_cannot_be_rebuilt_gives_an_error_message(ant_run, changes, sentence):
