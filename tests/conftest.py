@@ -3,8 +3,9 @@ import os
 from collections import Counter
 
 if importlib.metadata.version("jaxlib").startswith("0.10."):
-    # The tests spend most of their time on compilation. The new fusion emitters for CPUs double it.
-    # Later versions have only the new emitters, so CI runs only a part of the tests with them.
+    # The tests spend most of their time on compilation. XLA's new fusion emitters for CPUs double this
+    # time, so they are disabled. Later versions have only the new emitters, so CI runs some tests with
+    # them.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 import jax
@@ -21,7 +22,7 @@ shapes.check()  # before memes is imported
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Run all tests of a file in one worker, so that it compiles shared programs only once."""
+    """Run all tests of a file in one worker, which compiles the programs that they share only once."""
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False  # pytest_collection_modifyitems has sorted the tests
@@ -29,7 +30,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Run the slowest files first, so that no worker is idle at the end."""
+    """Run the slowest test files first, so that no worker is idle at the end."""
     weights = Counter()
     for item in items:
         weights[item.path] += 10 if item.get_closest_marker("slow") else 1
@@ -38,10 +39,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module")
 def optimised():
-    """Return whether XLA compiles programs with all optimisations.
+    """Whether XLA compiles programs with all optimisations.
 
-    The default is False, because these optimisations would take most of the time of the tests. A file or
-    folder overrides this fixture if it tests exact numbers or if its programs run for a long time.
+    The default is False, because optimising would take most of the test time. Test files and folders
+    override this fixture if they test exact numbers or if their programs run for a long time.
     """
     return False
 
@@ -64,7 +65,7 @@ def _within_memory():
 
 @pytest.fixture(scope="module")
 def no_figures():
-    """Disable the figures at the end of a run, because they are slow to draw."""
+    """Disable the figures at the end of a run, because drawing takes long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("memes.analysis.end_of_run.save_figures", lambda run: [])
         yield
@@ -74,7 +75,7 @@ def no_figures():
 def traced_once():
     """Share traced programs between runs of equal algorithms, and between commands with equal options.
 
-    Yields the dictionary of shared programs. After it is cleared, programs are traced and compiled
+    Yields the dictionary of shared programs. Clearing it causes programs to be traced and compiled
     again.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +87,7 @@ def traced_once():
 
 @pytest.fixture
 def traced_anew(traced_once):
-    """Share no programs with earlier and later runs, because the test changes compiled code."""
+    """Share no programs with other tests, because this test changes code that is compiled."""
     traced_once.clear()
     yield
     traced_once.clear()
@@ -94,7 +95,7 @@ def traced_anew(traced_once):
 
 @pytest.fixture(scope="module")
 def compiled_once(traced_once, tmp_path_factory):
-    """Share compiled programs as well, also between processes."""
+    """Share compiled programs as well, including between processes."""
     changed = {
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
         "jax_persistent_cache_min_compile_time_secs": 0.0,

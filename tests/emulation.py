@@ -1,4 +1,4 @@
-"""Run CUDA kernels on the CPU. This is slow; results equal those of a GPU up to rounding."""
+"""Run CUDA kernels on the CPU. This is slow, and the results agree with a GPU up to rounding."""
 
 import ctypes
 import mmap
@@ -30,7 +30,7 @@ def build(kernel):
 
 
 def shared(array):
-    """Return a copy of an array in memory that processes share."""
+    """Return a copy of an array in memory that is shared between processes."""
     memory = mmap.mmap(-1, max(array.nbytes, 1))
     copy = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
     copy[...] = array
@@ -41,7 +41,7 @@ CONCURRENT_BLOCKS = 2  # blocks that run at the same time
 
 
 def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=None, at_once=False):
-    """Run a kernel in the emulator. The arguments are those of `memes.kernels.cuda.launch`."""
+    """Run a kernel in the emulator, with the arguments of `memes.kernels.cuda.launch`."""
 
     def call(*arrays):
         batch = arrays[0].shape[: arrays[0].ndim - len(arguments[0].shape)]

@@ -50,9 +50,9 @@ class Stream:
 
 @contextmanager
 def failing(at=None, fail=killed):
-    """Count writes, fsyncs and renames. The operation with number `at` and all later ones fail.
+    """Count writes, fsyncs and renames. Operation number `at` and all later operations fail.
 
-    Yields the list of the operations so far: the kind, and the name of the file if it is known.
+    Yields the list of operations so far. Each entry has the kind and, if known, the name of the file.
     """
     done = []
 

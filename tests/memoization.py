@@ -1,4 +1,4 @@
-"""Memoize slow functions, so that equal calls in a test module share one result."""
+"""Memoize slow functions, so that equal calls in a test module are computed once."""
 
 import pkgutil
 
@@ -6,7 +6,7 @@ import jax
 
 
 def memoized(function, key=lambda *arguments, **options: None, found=None):
-    """Return a memoized function. `key` maps its arguments to a key; `found` stores the results."""
+    """Return a memoized function. `key` maps the arguments to a key, and `found` stores the results."""
     found = {} if found is None else found
 
     def memoizing(*arguments, **options):
@@ -19,9 +19,9 @@ def memoized(function, key=lambda *arguments, **options: None, found=None):
 
 
 def programs(patch):
-    """Memoize the programs of algorithms and the objects that commands build. Returns the results.
+    """Memoize the programs of algorithms and the objects that commands build. Returns these results.
 
-    Tasks and algorithms share a result if their parts are identical objects.
+    Two tasks or algorithms share a result if their parts are identical objects.
     """
     from memes.runner import loop  # imported only after conftest.py has called shapes.check()
 

@@ -12,7 +12,7 @@ from memes.view.browser import browse
 
 @contextmanager
 def served(*paths, rebuild=task_from_run, **options):
-    """Yield the address of a page. Its loop runs in a separate thread until the context ends."""
+    """Yield the address of a page, whose loop runs in a separate thread until the context ends."""
     found, stop = Queue(), threading.Event()
 
     def serve():
@@ -41,7 +41,7 @@ def served(*paths, rebuild=task_from_run, **options):
 
 
 def eventually(look, seconds=60.0):
-    """Call a function until it returns a true value, and return this value."""
+    """Call a function repeatedly until it returns a true value, and return this value."""
     end = time.monotonic() + seconds
     while True:
         found = look()

@@ -1,6 +1,6 @@
-"""Run on eight simulated devices of one CPU and print digests.
+"""Run algorithms on eight simulated devices of one CPU, and print digests of their results.
 
-This module runs as a separate process.
+The tests run this module in a separate process.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ QUICK = ("lanes", "offspring", "samples of one lane", "indivisible lanes")
 MANY, ONE = {"lanes": 16, **SEARCH}, {"samples": 32}
 TIMED = {"lanes": 16, "samples": 8, "fifo_size": 32}
 LEARNING = {"num_critic_training_steps": 4, "replay_size": 1000, "critic_hidden": (8,)}
-# Small options for every preset. CMA-ME cannot be divided completely into shards.
+# Options of a small version of each preset. CMA-ME cannot be divided completely into shards.
 SIZES = {
     "memes": MANY,
     "memes-all": MANY,
@@ -84,18 +84,18 @@ def refused(**options) -> str:
 
 
 def preset(name: str) -> memes.Algorithm:
-    """Build a preset with few cells, on the arm.
+    """Build a small version of a preset for the arm.
 
-    PGA-ME runs in the maze, because it needs transitions.
+    PGA-ME is built for the maze, because it needs transitions.
     """
     small = memes.tasks.point_maze(steps=5, hidden=(4,)) if name == "pga-me" else task
     return memes.PRESETS[name].build(small, memes.cells.grid(small, (6, 6)), **SIZES[name])
 
 
 def by_devices(name: str) -> dict:
-    """Digest a run on one device and on eight.
+    """Return the digests of a run on one device and of the same run on eight devices.
 
-    Presets are compiled with all optimisations, as in use.
+    Presets are compiled with all optimisations, as in normal use.
     """
     as_for_use = name == "kernels" or name in SIZES
     jax.config.update("jax_disable_most_optimizations", not as_for_use)
@@ -104,7 +104,7 @@ def by_devices(name: str) -> dict:
 
 
 def digest_of_files(algorithm: memes.Algorithm, devices: int) -> str:
-    """Digest everything that a run on `devices` devices computes, and all of its files."""
+    """Return a digest of everything that a run on `devices` devices computes, and of all its files."""
     observers = [memes.Figures(draw=False), memes.Checkpoints(every=2)]
     with tempfile.TemporaryDirectory() as folder:
         run = memes.run(algorithm, devices=devices, out=folder, observers=observers, **OPTIONS)
@@ -113,7 +113,7 @@ def digest_of_files(algorithm: memes.Algorithm, devices: int) -> str:
 
 
 def without_isolation() -> dict:
-    """Digest runs in which the compiler may fuse the shards with the surrounding program."""
+    """Return digests of runs in which the compiler may fuse the shards with the surrounding program."""
     isolated = sharding.isolated
     sharding.isolated = lambda function, *trees, true: function(*trees)
     jax.config.update("jax_disable_most_optimizations", False)
@@ -124,7 +124,7 @@ def without_isolation() -> dict:
 
 
 def odd_numbers() -> dict:
-    """Digest runs with 3, 5, 6 and 7 shards, on one device and on one device per shard."""
+    """Return digests of runs with 3, 5, 6 and 7 shards, on one device and on one device per shard."""
     found = {}
     for n in (3, 5, 6, 7):
         lanes = memes.presets.memes(task, cells, lanes=2 * n, **SEARCH)
@@ -157,7 +157,7 @@ def main(folder: Path) -> dict:
 
 
 def report(name: str) -> None:
-    """Print the digests of a run, a preset or all presets; otherwise those of `main(Path(name))`."""
+    """Print the digests of the runs called `name`, or of `main(Path(name))` if there is no such run."""
     apart = {WITHOUT_ISOLATION: without_isolation, ODD_NUMBERS: odd_numbers}
     if name in apart:
         print(json.dumps(apart[name]()))

@@ -12,7 +12,7 @@ LIMIT = 1.25 * 2**30  # bytes; above it, a test worker frees its programs
 
 
 def free():
-    """Discard all compiled programs, which take gigabytes, and return their memory to the system."""
+    """Discard all compiled programs, which take gigabytes, and return this memory to the system."""
     for found in SHARED:
         found.clear()
     jax.clear_caches()

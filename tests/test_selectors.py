@@ -23,7 +23,7 @@ from memes.selectors import (
 from memes.task import Task
 from memes.task import uniform as uniform_init
 
-# The init draws from [5, 6], which contains no elite.
+# Initial genotypes are drawn from [5, 6], which contains no elite.
 TASK = Task("toy", 3, (0.0, 0.0), (1.0, 1.0), uniform_init(3, 5.0, 6.0), lambda keys, x: None)
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 4))
 ELITES = np.array([0, 3, 4, 11, 15])

@@ -83,7 +83,7 @@ def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(ki
     lines = axes.collections[0].get_segments()
     assert len(lines) == int(archive.occupied.sum())
     assert [label.get_text() for label in axes.get_xticklabels()] == list(task.feature_names)
-    # The last line is that of the fittest elite. On a grid, it lies within its cell.
+    # The last line belongs to the fittest elite. On a grid, the line lies within the cell of this elite.
     middle = memes.cells.centres(archive.cells)[int(jnp.argmax(archive.fitness))]
     np.testing.assert_allclose(lines[-1][:, 1], middle, atol=0.4 / 3 if k == 7 else 1e-6)
 
@@ -228,7 +228,7 @@ def run(tmp_path_factory):
 
 
 def test_tick_labels_equal_their_values(run):
-    """This also holds for a coverage of a few per cent."""
+    """The coverage is only a few per cent, so its tick labels need decimals."""
     figure = plot.curves(run)
     FigureCanvasAgg(figure).draw()
     axis = figure.axes[1].yaxis

@@ -1,4 +1,4 @@
-"""Archives as images: every cell has a tile, and positions in the image map to the right tiles."""
+"""Archives as images: every cell has a tile, and each position in the image maps to the correct tile."""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def tessellation(count, k=2):
 
 
 class Stripes:
-    """Three cells that are stripes along the diagonal of a plane."""
+    """Three cells that divide a plane into stripes along its diagonal."""
 
     low, high, count = jnp.zeros(2), jnp.ones(2), 3
 
@@ -108,7 +108,7 @@ def test_the_first_two_features_span_the_inner_grids(shape):
 def test_the_last_of_an_odd_number_of_features_divides_the_image_into_blocks(shape):
     """The blocks have equal sizes.
 
-    They are ordered in rows from the top left and have the intervals of the feature.
+    The blocks are arranged in rows from the top left. Each block shows one interval of the feature.
     """
     found, n = layout(grid(*shape)), shape[-1]
     assert len(found.blocks) == n
@@ -234,7 +234,7 @@ def test_the_outline_of_a_chosen_cell_is_at_its_edge():
 def test_walls_are_drawn_at_their_positions():
     """The cells span (0, 0) to (1, 2), and y points up.
 
-    Walls are drawn only if the axes are those of the map.
+    Walls are drawn only if the axes show the coordinates of the map.
     """
     cells, wall = grid(3, 2), ((0.25, 0.5), (0.75, 0.5), (0.75, 1.5), (0.25, 1.5))
 

@@ -19,7 +19,7 @@ from memes.analysis.statistics import (
 
 
 def permutation_p(a, b):
-    """Return the share of arrangements with a rank sum at least as far from the middle."""
+    """Return the share of arrangements whose rank sum is at least as far from the middle."""
     both = np.concatenate([a, b])
     ranks = both.argsort().argsort() + 1
     middle = len(a) * (len(both) + 1) / 2
@@ -112,7 +112,7 @@ def test_relative_difference_has_a_narrow_interval_for_similar_samples():
 
 
 def test_fisher_sums_the_tables_that_are_at_most_as_likely():
-    """4 of 5 against 0 of 5: of the 210 ways to choose 4 of 10, 5 + 5 lie on one side only."""
+    """For 4 of 5 against 0 of 5, 10 of the 210 ways to choose 4 of 10 are in one group only."""
     assert fisher(4, 5, 0, 5) == pytest.approx(10 / 210)
     assert fisher(2, 3, 0, 3) == pytest.approx(0.4)
     assert np.isnan(fisher(1, 1, 0, 5))

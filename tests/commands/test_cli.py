@@ -133,7 +133,7 @@ def test_a_scale_does_not_change_options_that_define_a_preset():
 
 
 def test_a_preset_that_binds_an_option_is_resumed_by_its_name():
-    """A run with another value of this option keeps the name of its preset."""
+    """A run that overrides this option keeps the name of its preset."""
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
@@ -361,7 +361,10 @@ def done(tmp_path_factory):
 
 @pytest.fixture
 def surroundings(done):
-    """Create files and folders for wrong uses. Returns a function that lists all changes to them."""
+    """Create files and folders for tests of incorrect usage.
+
+    Returns a function that lists all changes to these files and folders.
+    """
     for name, content in FILES.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_bytes(content)
@@ -477,7 +480,7 @@ def test_a_task_file_may_import_from_its_folder_and_is_executed_once(capsys):
 
 
 def test_a_custom_robot_runs_and_does_not_fall_without_actions(capsys):
-    """Policies without weights do not move. Both feet stay on the ground almost until the end."""
+    """With zero weights, policies do not act, so both feet stay on the ground almost until the end."""
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
     assert main(["run", task, *options, "--reevaluate-samples", "4", "--quiet", "--out", "own"]) == 0

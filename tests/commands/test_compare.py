@@ -23,7 +23,7 @@ from memes.store.summary import RunFacts, Summary, save_summary, summarise
 
 
 def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=5, **fields):
-    """Return a run with `each` evaluations per generation. Its score grows linearly up to `score`."""
+    """Return a run with `each` evaluations per generation and scores that grow linearly to `score`."""
     generation = np.arange(1.0, points + 1)
     rising = score * generation / points
     heat = np.full((3, 2), np.nan)
@@ -60,7 +60,7 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
 
 
 def corrected(run, share):
-    """Return the run with a correction that keeps this share of its scores."""
+    """Return the run with a correction that multiplies its scores by `share`."""
     last = {
         name: float(run.curves[name][-1]) * share for name in ("qd_score", "coverage", "max_fitness")
     }
@@ -184,7 +184,7 @@ def test_corrected_scores_are_the_main_view_if_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run has twice as many generations with half the evaluations per generation."""
+    """One run has twice as many generations as the other, with half the evaluations per generation."""
 
     def rows(run, *generations):
         at_them = np.array(generations)
@@ -217,7 +217,7 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
 
 
 def corrected_at(run, *rows):
-    """Return the run with corrections at the rows (generation, samples, QD-score)."""
+    """Return the run with one correction for each row (generation, samples, QD-score)."""
     generation, samples, score = np.array(rows, float).T
     scores = {"qd_score": score, "coverage": score / 1000, "max_fitness": score}
     return run._replace(
@@ -231,7 +231,7 @@ def corrected_at(run, *rows):
 
 
 def test_corrections_at_slightly_different_evaluations_are_compared():
-    """The last correction counts, although an earlier one with fewer samples is closer."""
+    """The last corrections are compared, even if earlier ones are closer but have fewer samples."""
     memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
     me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
     es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))
@@ -291,7 +291,7 @@ def test_an_algorithm_whose_runs_are_all_short_is_included_with_a_note():
 
 
 def test_the_lowest_panel_of_each_column_has_tick_labels():
-    """Five algorithms need two rows, and the second row has only one panel."""
+    """Five algorithms need two rows of panels. The second row has only one panel."""
     runs = {name: [made(algorithm=name)] for name in "abcde"}
     figure = archive_figures.archives_figure("arm", runs)
     panels = [axes for axes in figure.axes if axes.images]
@@ -301,7 +301,7 @@ def test_the_lowest_panel_of_each_column_has_tick_labels():
 
 
 def test_features_inside_blocks_are_named_once_for_all_panels():
-    """The panels are too small for labels with four features."""
+    """Labels for four features do not fit into the panels."""
     one = made()
     names = tuple(f"foot {i} on the ground (share)" for i in range(4))
     low, high = (0.0,) * 4, (1.0,) * 4
@@ -316,7 +316,7 @@ def test_features_inside_blocks_are_named_once_for_all_panels():
 
 
 def test_panels_use_the_feature_names_of_any_run():
-    """Summaries of version 0.1 have no feature names."""
+    """One of the runs has a summary of version 0.1, which has no feature names."""
     old, new = made(algorithm="me"), made(algorithm="memes")
     new = new._replace(about=replace(new.about, feature_names=("hand x", "hand y")))
     figure = archive_figures.archives_figure("arm", {"me": [old], "memes": [new]})
@@ -350,7 +350,7 @@ def test_tables_contain_medians_and_corrected_tests():
         assert min(values) <= row["median_low"] < row["median"] < row["median_high"] <= max(values)
         assert row["iqm"] == pytest.approx(np.mean(sorted(values)[1:3]))
         assert row["n"] == 4
-    # 20 evaluations are 2 of 5 generations of memes and all generations of me.
+    # After 20 evaluations, `memes` has completed 2 of its 5 generations, and `me` all of them.
     row = found["arm", "memes", "evaluations", "qd_score"]
     assert row["median"] == pytest.approx(np.median(SCORES["memes"]) * 2 / 5)
     alone = found["hexapod", "memes", "generations", "qd_score"]
@@ -644,9 +644,9 @@ def test_names_in_figures_are_not_formulas(tmp_path):
 
 
 def test_runs_with_equal_options_are_distinguished_by_genotype_length():
-    """Tasks made in Python record no such options.
+    """Tasks defined in Python do not record the genotype length as an option.
 
-    Summaries of older versions do not record the length.
+    Summaries of older versions do not record the length at all.
     """
     old, *new = (
         made(seed=i, about=replace(made().about, dim=dim)) for i, dim in enumerate((None, 6, 60))

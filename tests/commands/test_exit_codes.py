@@ -1,4 +1,4 @@
-"""A command that is stopped by a signal returns the exit code of the signal and can be resumed."""
+"""A command stopped by a signal exits with the code of this signal. Its run can be resumed."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def sent_after(monkeypatch):
 
 @pytest.mark.parametrize(("which", "code"), SIGNALS)
 def test_a_signal_between_seeds(tmp_path, sent_after, which, code):
-    """The signal arrives in the last generation of the first seed, so this seed is complete."""
+    """The signal arrives in the last generation of the first seed, so only this seed is complete."""
     out = str(tmp_path / "runs")
     sent_after(which, observers.folders, "append_metrics", 2)
     assert main(["run", "arm", *WORDS, "--seeds", "3", "--seeds-per-batch", "1", "--out", out]) == code

@@ -1,4 +1,4 @@
-"""Commands handle any content of run folders, TOML files and command lines.
+"""Commands handle arbitrary content of run folders, TOML files and command lines.
 
 `benchmarks/fuzz.py` runs the same checks for longer.
 """

@@ -1,4 +1,4 @@
-"""Commands that cannot write, whose output is closed, or whose simulator ends the process."""
+"""Commands that cannot write files, whose output pipe is closed, or whose simulator ends the process."""
 
 import errno
 import importlib
@@ -62,7 +62,7 @@ def done(tmp_path_factory):
 
 
 def message(capsys):
-    """Return the message that was printed, and check that it has one line."""
+    """Return the printed message, and check that it is a single line."""
     printed = capsys.readouterr().err
     assert printed.startswith("memes: ")
     assert printed.count("\n") == 1
@@ -214,7 +214,7 @@ def test_a_simulator_may_change_the_current_folder_at_its_first_evaluation(here,
 
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
-    """This includes a module that is imported later."""
+    """This also applies to modules that are imported later."""
     before = dict(sys.modules)
     sys.modules.pop("queue", None)
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")

@@ -1,4 +1,4 @@
-"""Commands without permissions, next to other runs, and on degenerate tasks."""
+"""Commands without file permissions, at the same time as other runs, and on degenerate tasks."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SMALL = (
     "--algorithm", "me", "--joints", "4", "--batch", "4", "--resolution", "3", "3", "--generations", "2",
     "--no-figures-draw", "--quiet",
 )  # fmt: skip
-# Drop the privileges that let root write everywhere.
+# Options of `setpriv` that drop the privileges that allow root to write everywhere.
 DROPPED = "--bounding-set=-dac_override,-dac_read_search,-fowner", "--inh-caps=-all"
 EACH = """
 import json, sys
@@ -32,7 +32,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def unprivileged(*commands):
-    """Run commands in a process without special privileges. Returns their exit codes and errors."""
+    """Run commands in a process without special privileges, and return their exit codes and errors."""
     dropping = [shutil.which("setpriv"), *DROPPED] if os.geteuid() == 0 else []
     done = subprocess.run(
         [*dropping, sys.executable, "-c", EACH, json.dumps(commands)],
@@ -77,7 +77,7 @@ def test_folders_without_permission_are_named_and_unchanged(tmp_path):
 
 @pytest.mark.long
 def test_six_runs_that_start_at_once_with_an_empty_cache(tmp_path):
-    """The runs share the cache, and each has its own default folder."""
+    """The runs share the cache, but each run uses its own default folder."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "memes", "run", "arm", *SMALL]

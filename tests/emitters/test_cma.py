@@ -1,4 +1,4 @@
-"""The CMA-ME emitter, with given evaluations of its samples."""
+"""The CMA-ME emitter, with prescribed evaluations of its samples."""
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,9 @@ MIDDLE = jnp.full((BATCH, 1), 0.5)
 
 
 def follow(fitness_of, generations, seed=0):
-    """Return states after ask and tell, batches and Infos.
+    """Return the states after ask and after tell, the batch and the Info of each generation.
 
-    The fitness is `fitness_of(generation)`, [B].
+    The samples of a generation have fitness `fitness_of(generation)`, [B].
     """
     state, trace = init(jax.random.key(seed)), []
     for generation in range(generations):
@@ -49,7 +49,8 @@ def test_every_sample_is_offered_and_the_mean_is_not():
 
 
 def test_a_lane_restarts_from_an_elite_if_no_sample_enters_the_archive():
-    # No sample enters the archive in generations 2 and 5. One of eight samples suffices to continue.
+    # No sample enters the archive in generations 2 and 5. In all other generations one of eight samples
+    # enters, so the lane continues.
     best = [1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 5.0]
     trace = follow(lambda g: jnp.full(BATCH, -1.0).at[3].set(best[g]), len(best))
     assert [int(info.reset[0]) for *_, info in trace] == [0, 0, 1, 0, 0, 1, 0]
@@ -85,7 +86,7 @@ def test_non_finite_samples_do_not_affect_the_distribution(bad):
         assert all(
             jnp.isfinite(leaf).all() for leaf in (state.emitter.strategy.mean, state.emitter.strategy.C)
         )
-    # Only one sample can be ranked, so the distribution does not change.
+    # Only one sample has a valid rank, so the distribution does not change.
     np.testing.assert_array_equal(trace[3][2].emitter.strategy.mean, trace[0][0].emitter.strategy.mean)
     assert all(int(info.non_finite) == BATCH - 1 for *_, info in trace)
     nothing = follow(lambda g: jnp.full(BATCH, bad), 3)
@@ -95,7 +96,7 @@ def test_non_finite_samples_do_not_affect_the_distribution(bad):
 
 
 def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive():
-    """Samples that are not accepted have no effect. Without accepted samples, the lane restarts."""
+    """Samples that are not accepted have no effect. If no sample is accepted, the lane restarts."""
     algorithm = memes.presets.cma_me(
         task, memes.cells.grid(task, (4,)), pool=1, batch=BATCH, parents="accepted"
     )
@@ -111,7 +112,7 @@ def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive()
         assert int(info.reset[0]) == Reason.NONE
         means.append(np.asarray(after.emitter[1].strategy.mean[0, 0]))
     np.testing.assert_array_equal(*means)
-    # The mean uses the best two samples with weights log(n + 1/2) - log(i).
+    # The new mean is a weighted mean of the best two samples, with weights log(n + 1/2) - log(i).
     weights = np.log(2.5) - np.log([1, 2])
     expected = weights / weights.sum() @ np.asarray(batch.x)[[BATCH - 1, BATCH - 2]]
     np.testing.assert_allclose(means[0], expected, rtol=1e-5)

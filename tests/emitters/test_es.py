@@ -13,7 +13,7 @@ strategy = memes.strategies.OpenAIES(samples=SAMPLES)
 
 
 def constant_task(dim=2):
-    """Return a task with constant fitness and feature, on which no lane can improve."""
+    """Return a task with constant fitness and feature, so that no lane can improve."""
     return memes.Task(
         name="constant_task",
         dim=dim,
@@ -25,7 +25,7 @@ def constant_task(dim=2):
 
 
 def follow(algorithm, generations, seed=0):
-    """Return the final state, and the stacked Info and batch of every generation, [G, ...]."""
+    """Return the final state, and the Infos and batches of all generations, stacked as [G, ...]."""
 
     def body(state, key):
         ask_key, evaluate_key = jax.random.split(key)
@@ -48,7 +48,8 @@ def test_a_lane_without_progress_is_reset_after_exactly_budget_plus_one_offsprin
         reset=memes.resets.Stagnation(budget),
     )
     _, info, _ = follow(memes.compose(constant_task(), emitter), 3 * (budget + 2) + 1)
-    # Generation 0 offers the start, budget + 1 offspring follow, and then a start that is not offered.
+    # Generation 0 offers the start. Then follow budget + 1 offspring and a new start that is not
+    # offered.
     period = budget + 2
     generation = np.arange(len(info.reset))
     expected_age = generation % period
@@ -62,7 +63,7 @@ def test_a_lane_without_progress_is_reset_after_exactly_budget_plus_one_offsprin
 
 
 def test_progress_resets_the_stale_counter():
-    # If an offspring makes progress, its fitness is the number of the generation.
+    # Offspring that make progress have the generation number as fitness.
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(3)
     )
@@ -82,7 +83,7 @@ def test_progress_resets_the_stale_counter():
 
 
 def test_a_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
-    """After a reset, the elite is evaluated again with a better result. It must not be offered again."""
+    """After a reset, an elite is evaluated again. Its better result must not be offered."""
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(0)
     )
@@ -90,7 +91,7 @@ def test_a_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
     ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     history_sizes = []
-    # The generations evaluate the start, an offspring that is rejected, and the elite again.
+    # The three generations evaluate the start, an offspring that is rejected, and the elite again.
     for generation, fitness in enumerate([1.0, 0.0, 99.0]):
         state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
         evaluation = (jnp.full(1 + SAMPLES, fitness), jnp.full((1 + SAMPLES, 1), 0.5))
@@ -114,7 +115,8 @@ def test_the_parent_feature_after_a_reset_is_that_of_the_stored_elite():
     assert len(restarted) > 10
     stored = info.parent_feature[restarted, lane]
     assert np.isfinite(stored).all()
-    # The second evaluation of an elite has another feature. The parent feature is that of the archive.
+    # The second evaluation of an elite has a different feature. The parent feature is still the one in
+    # the archive.
     np.testing.assert_array_equal(info.parent_feature[restarted + 1, lane], stored)
     assert (np.abs(info.feature[restarted, lane] - stored).max(axis=1) > 0).all()
     continues = info.offered[:-1] & (info.reset[:-1] == Reason.NONE) & info.offered[1:]
@@ -143,7 +145,7 @@ def test_alternate_objectives_and_planned_resets_are_synchronous():
     task = memes.tasks.arm(joints=3)
     algorithm = memes.presets.memes_sequential(task, lanes=2, every=3, samples=4)
     _, info, _ = follow(algorithm, 13)
-    # A candidate has the kind of the generation that created it, the previous one.
+    # The kind of a candidate is that of the previous generation, in which the candidate was created.
     made_in = np.maximum(np.arange(13) - 1, 0)
     kind = np.where(made_in // 3 % 2 == 0, Kind.EXPLORE, Kind.EXPLOIT)
     np.testing.assert_array_equal(info.kind, np.repeat(kind[:, None], 2, axis=1))
@@ -152,7 +154,7 @@ def test_alternate_objectives_and_planned_resets_are_synchronous():
 
 @pytest.fixture(scope="module")
 def one_generation():
-    """Return an algorithm's compiled `tell`, a state, a batch and its evaluation."""
+    """Return the compiled `tell` of an algorithm, a state, a batch, and the evaluation of this batch."""
     emitter = ES(memes.objectives.Fitness(), lanes=LANES, strategy=strategy)
     algorithm = memes.compose(memes.tasks.arm(joints=3), emitter)
     state, batch = jax.jit(algorithm.ask)(jax.random.key(1), jax.jit(algorithm.init)(jax.random.key(0)))

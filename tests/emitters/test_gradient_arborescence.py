@@ -1,4 +1,4 @@
-"""The emitter of CMA-MEGA and CMA-MAEGA agrees with a NumPy implementation of the publication."""
+"""The emitter of CMA-MEGA and CMA-MAEGA agrees with a NumPy implementation of the publications."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ ALGORITHM, init, ask, tell = program()
 
 
 def directions(mean):
-    """Return the gradients at a solution, each of length 1, [3, d]."""
+    """Return the gradients at a solution, [3, d], each normalised to length 1."""
     along = np.array([-2 * np.asarray(mean), [1, 0, 0, 0], [0, 2, 1, 0]])
     return along / np.linalg.norm(along, axis=1, keepdims=True)
 
@@ -53,7 +53,7 @@ def test_generations_follow_the_publication(step_size):
             mean = x[lane, 0]
             branches = np.asarray(asked.emitter.coefficients)[lane] @ directions(mean)
             np.testing.assert_allclose(x[lane, 1:] - mean, branches, atol=1e-5)
-            # Samples in empty cells rank first, then by improvement.
+            # Samples in empty cells rank first. Within both groups, larger improvements rank first.
             status, value = (np.asarray(part).reshape(LANES, -1)[lane, 1:] for part in compared)
             best = np.lexsort((-value, status != Status.NEW))[: SAMPLES // 2]
             weights = np.log(SAMPLES // 2 + 0.5) - np.log(np.arange(1, SAMPLES // 2 + 1))
@@ -70,7 +70,7 @@ def test_a_lane_restarts_from_an_elite_if_no_sample_is_accepted():
     state, info = tell(asked, batch, evaluate(None, batch.x))
     assert not np.asarray(info.reset).any()
     asked, batch = ask(jax.random.key(4), state)
-    # The means improve on all elites, but only samples count, and these are worse than the elites.
+    # The means are better than all elites, but only the samples decide, which are worse than the elites.
     fitness = jnp.full((LANES, 1 + SAMPLES), -1e3).at[:, 0].set(1.0).ravel()
     inside = state.archive.feature[np.flatnonzero(state.archive.occupied)[0]]
     state, info = tell(asked, batch, (fitness, jnp.broadcast_to(inside, (fitness.size, 2))))

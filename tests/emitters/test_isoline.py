@@ -20,7 +20,7 @@ from memes.task import Evaluation, Task, uniform
 BATCH = 2000
 BOTH = Isoline(BATCH, iso=0.5, line=0.5)
 NOISELESS = Isoline(BATCH, iso=0.0, line=0.0)
-# The init draws from [5, 6], which contains no elite.
+# Initial genotypes are drawn from [5, 6], which contains no elite.
 TASK = Task("toy", 3, (0.0,), (1.0,), uniform(3, 5.0, 6.0), lambda keys, x: None)
 EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
 ELITES = np.float32([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.5, -1.0]])
@@ -36,7 +36,7 @@ ARCHIVE = replace(
 
 @partial(jax.jit, static_argnums=0)
 def generation(emitter, key, archive):
-    """Return the proposal of the emitter and its report."""
+    """Return what the emitter proposes in `ask` and what it reports in `tell`."""
     init_key, ask_key = jax.random.split(key)
     context = Context(
         TASK, jnp.int32(0), archive, archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None
@@ -63,8 +63,8 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     first = first_parents(lanes)
     step = np.asarray(proposal.candidates.x, np.float64) - ELITES[first]
 
-    # For each elite b: z at the point of the line a-b nearest to the offspring, and the distance to the
-    # line.
+    # For each elite b: position z of the point nearest to the offspring on the line from parent a to b,
+    # and the distance of the offspring from this line.
     towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
     length = np.sum(towards**2, axis=-1)
     z = np.sum(step[:, None] * towards, axis=-1) / np.maximum(length, 1e-9)
@@ -77,7 +77,7 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     pairs = np.bincount(3 * first + second, minlength=9)
     assert (np.abs(pairs - BATCH / 9) < 5 * np.sqrt(BATCH / 9)).all()
 
-    # The step is normal, and both directions are equally likely.
+    # The step along the line is normally distributed, and both directions are equally likely.
     along = z[rows, second][first != second] / 0.5
     assert abs(along.mean()) < 5 / np.sqrt(along.size)
     np.testing.assert_allclose(along.std(), 1.0, rtol=0.08)

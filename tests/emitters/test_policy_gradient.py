@@ -15,7 +15,7 @@ from memes.history import Ring
 from memes.task import evaluate
 
 CAPACITY = 50
-# With these settings, a generation has one round of learning.
+# With these settings, each generation has one round of training.
 SMALL = TD3(
     replay_size=4000,
     transitions_batch=32,
@@ -57,7 +57,7 @@ def test_the_replay_keeps_the_latest_valid_transitions():
         )
         kept = np.asarray(replay.rows.reward)[: int(replay.size)]
         np.testing.assert_array_equal(np.sort(kept), np.sort(oracle))
-        # All fields of a transition stay in one row.
+        # All fields of a transition must be in the same row.
         np.testing.assert_array_equal(replay.rows.observation[: int(replay.size), 0], kept)
         np.testing.assert_array_equal(replay.rows.next_observation[: int(replay.size), 0], kept + 0.5)
     assert replay.size == CAPACITY
@@ -96,7 +96,7 @@ def test_evaluations_with_and_without_transitions_agree(maze):
 
 @pytest.fixture(scope="module")
 def two_generations(maze):
-    """Return the states before the first, after the first and after the second generation."""
+    """Return the states before the first generation, after it, and after the second generation."""
     emitter = Parallel((Isoline(5), PolicyGradient(3, steps=2, td3=SMALL)))
     algorithm = memes.compose(maze, emitter)
     step = jax.jit(algorithm.step)
@@ -126,7 +126,7 @@ def test_learning_starts_after_the_first_transitions(two_generations):
 
 
 def test_the_target_actor_follows_at_the_rate_of_the_soft_update(two_generations):
-    """After one round, the target actor has moved by this share of the difference."""
+    """In one round, the target actor moves towards the actor by the share `soft_update`."""
     _, old, new = (state.learner for state in two_generations)
     expected = old.target_actor + 0.25 * (new.actor - old.target_actor)
     np.testing.assert_allclose(new.target_actor, expected, atol=1e-6)
@@ -134,7 +134,7 @@ def test_the_target_actor_follows_at_the_rate_of_the_soft_update(two_generations
 
 @pytest.mark.parametrize(("ends", "worth"), [(False, 5.0), (True, 1.0)])
 def test_the_critics_learn_the_discounted_return(ends, worth):
-    """With reward 1 per step, values are 1 / (1 - discount), or 1 in the last step before an end."""
+    """With reward 1 per step, the value is 1 / (1 - discount), or 1 if every step ends the episode."""
     task = memes.tasks.point_maze(steps=30, hidden=(8,))
     environment = replace(
         task.control.environment,
@@ -174,7 +174,7 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
 
 @pytest.mark.long
 def test_the_greedy_actor_learns_to_move_forward():
-    """In 15 generations, the median of 5 seeds reaches the cup and exceeds random policies by 0.1."""
+    """Within 15 generations, the median seed reaches the cup and improves by at least 0.1."""
     task = memes.tasks.point_maze()
     algorithm = memes.presets.pga_me(
         task,

@@ -1,4 +1,4 @@
-"""The NS-ES emitter. Each generation evaluates the last step and samples around the chosen mean."""
+"""The NS-ES emitter. Each generation evaluates the mean updated last, and samples of a chosen mean."""
 
 from functools import partial
 

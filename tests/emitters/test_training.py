@@ -1,4 +1,4 @@
-"""The kernel for GPUs, run in the emulator, trains like the implementation in plain JAX."""
+"""The training kernel for GPUs, run in the emulator, agrees with the implementation in plain JAX."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +19,8 @@ from memes.emitters.training import learn_by_kernel, train
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 
-# Two rounds in which all networks change. No size is a multiple of the kernel's tiles.
+# Options for two training rounds that change all networks. No size is a multiple of the kernel's tile
+# size.
 FAST = TD3(
     replay_size=300,
     soft_update=0.2,
@@ -60,7 +61,7 @@ def by_kernel(task, settings):
 
 
 class NumpyMLP:
-    """Perceptrons with one hidden ReLU layer, weights [m, d], analytic gradients and Adam."""
+    """Perceptrons with one hidden ReLU layer, weights [m, d], analytic gradients, and the optimiser Adam."""
 
     def __init__(self, weights, sizes, rate):
         self.x, self.sizes, self.rate = np.array(weights, float), sizes, rate
@@ -77,7 +78,7 @@ class NumpyMLP:
         return output(hidden @ last + shift), hidden
 
     def slopes(self, inputs, hidden, above, net=0):
-        """Return the gradients of the weights and of the inputs, given that of the last layer's sum."""
+        """Return the gradients of the weights and inputs, given the gradient of the last layer's sum."""
         first, _, last, _ = self.layers(self.x[net])
         below = above @ last.T * (hidden > 0)
         parts = inputs.T @ below, below.sum(0), hidden.T @ above, above.sum(0)
@@ -93,9 +94,9 @@ class NumpyMLP:
 
 
 def test_training_agrees_with_a_numpy_implementation_of_qdax():
-    """Target critics follow each critic step.
+    """The target critics are updated after every step of the critics.
 
-    The actor learns from the batch of the last critic step.
+    The actor is trained on the batch of the last step of the critics.
     """
     s = replace(FAST, critic_hidden=(6,), transitions_batch=9, num_critic_training_steps=6)
     task, key = maze_with_policy(5), jax.random.key(7)
@@ -128,8 +129,8 @@ def test_training_agrees_with_a_numpy_implementation_of_qdax():
     np.testing.assert_allclose(found.target_actor, actor.slow[0], atol=1e-5)
 
 
-# One layer of the policy has more units than a block has threads. One batch exceeds what its warps read
-# at once.
+# One layer of the policy has more units than a block has threads. One batch has more rows than the warps
+# of a block read at once.
 WIDE = maze_with_policy(5, 260, hidden=jnp.tanh)
 ONE_LAYER = replace(FAST, critic_hidden=(20,), transitions_batch=280, policy_delay=1)
 TWO_LAYERS = replace(
@@ -149,7 +150,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compil
     ids=["three layers", "two", "one, and a round in each launch"],
 )
 def test_the_kernel_and_xla_train_alike(task, settings, drawn, monkeypatch):
-    """Concurrent blocks give the results of plain JAX up to rounding."""
+    """A kernel with concurrent blocks agrees with plain JAX up to rounding."""
     monkeypatch.setattr(training, "MOST_DRAWN", drawn)
     before, replay = learner_and_replay(task, settings)
     expected = jax.jit(lambda: learn(jax.random.key(7), before, replay, task, settings))()

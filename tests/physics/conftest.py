@@ -1,4 +1,4 @@
-"""Models, random states of these models, and the results of MuJoCo for these states."""
+"""Models, random states of these models, and reference results of MuJoCo."""
 
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ OURS = Path(__file__).parent / "models"
 TASKS = ROOT / "src" / "memes" / "tasks" / "models"
 EXACT = physics.Fidelity(30, 8)
 
-# The range of qpos[where], such that some states are in contact and some are not.
+# Ranges of random entries of qpos, as (slice, low, high). Some of the resulting states are in contact.
 HEIGHTS = {
     "ant": (slice(2, 3), [0.2], [0.8]),
     "ant_trap": (slice(0, 3), [10.6, -2.4, 0.2], [11.4, 2.4, 0.8]),  # inside the trap, near its corners
@@ -55,7 +55,7 @@ class States(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The results of MuJoCo for N states.
+    """The results of one MuJoCo step from N states.
 
     Before the step: acceleration, positions, touching pairs of geoms, and whether contacts and limits
     are active. After the step: qpos and qvel.
@@ -78,7 +78,7 @@ def load(name, integrator=None):
 
 
 def exact(model, integrator=None):
-    """Let MuJoCo's solver run until it converges, and set the integrator if one is given."""
+    """Make MuJoCo's solver run until it converges, and set the integrator if one is given."""
     if integrator is not None:
         model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
     model.opt.iterations, model.opt.tolerance = 200, 0
@@ -89,7 +89,7 @@ def exact(model, integrator=None):
 def random_states(model, n, seed=0, heights=None, speed=1.0, spread=0.4):
     """Return states around the model's initial position.
 
-    Speeds and controls also exceed their ranges.
+    Some velocities and controls exceed their ranges.
     """
     rng = np.random.default_rng(seed)
     qpos = np.tile(model.qpos0, (n, 1))
@@ -123,7 +123,7 @@ def by_mujoco(model, states, steps=1):
 
 
 def acceleration(model, states, fidelity=EXACT):
-    """Return the simulator's acceleration in MuJoCo's axes, in float64 and without stacking."""
+    """Return the acceleration in MuJoCo's coordinates, computed in float64 and without stacking."""
     plain = unstacked(read(model))
     n = len(states.qpos)
     of = array_operations(np, 1, n)
@@ -150,7 +150,7 @@ def after_step(engine, states):
 def kit():
     """The helpers of this file.
 
-    `kit.states(name, n)` and `kit.load(name)` accept names of our models.
+    `kit.states(name, n)` and `kit.load(name)` accept the names of our models.
     """
 
     def states(name, n, seed=0, **options):
@@ -170,9 +170,9 @@ def kit():
 
 @pytest.fixture(scope="session")
 def fast_ants():
-    """An engine for ants in XLA with five substeps and 'fast'. Its step is compiled once for each N.
+    """An XLA engine for ants with five substeps and the `fast` fidelity, and its compiled functions.
 
-    `seen` returns qpos and the contacts of a state.
+    `step` is compiled once for each N. `seen` returns qpos and the contacts of a state.
     """
     engine = physics.compile(load("ant"), substeps=5, fidelity="fast", backend="xla")
     seen = jax.jit(lambda state: (engine.qpos(state), engine.contacts(state)))
@@ -181,5 +181,5 @@ def fast_ants():
 
 @pytest.fixture
 def emulated_cuda(monkeypatch):
-    """Run the backend 'cuda' in an emulator on the CPU."""
+    """Run the `cuda` backend in an emulator on the CPU."""
     monkeypatch.setitem(BACKENDS, "cuda", partial(cuda_backend, launch=emulation.launch))

@@ -18,7 +18,7 @@ N = 300
 
 
 def worst(a, b):
-    """Return the largest error of each row, relative to its largest entry (at least 1)."""
+    """Return the largest error of each row, relative to the largest entry of the row (at least 1)."""
     return np.abs(a - b).max(axis=1) / np.maximum(np.abs(b).max(axis=1), 1.0)
 
 
@@ -127,7 +127,7 @@ def test_states_are_returned_in_mujocos_order(kit):
 
 # ------------------------------------------------------------------- one parameter at a time
 
-# A sliding body with a foot on a hinge, above a floor. The attributes of all elements are parameters.
+# A sliding body above a floor, with a hinged foot. The XML attributes of each element are parameters.
 SMALL = """
 <mujoco>
   <option {option}>{flag}</option>

@@ -1,4 +1,4 @@
-"""All backends run the same trace. They agree up to float32 rounding, and rows are independent."""
+"""All backends run the same trace and agree up to float32 rounding. Rows are independent."""
 
 import jax
 import jax.numpy as jnp
@@ -27,13 +27,13 @@ native, cuda = (pytest.param(name, marks=needs_compiler) for name in ("native", 
 
 @pytest.fixture(scope="module")
 def states(kit):
-    """The states from which every backend steps, by the name of the model. Many are in contact."""
+    """Initial states for all backends, by the name of the model. Many of these states are in contact."""
     return {name: kit.states(name, n, seed=5, speed=0.5, spread=0.2) for name, n in SIZES.items()}
 
 
 @pytest.fixture(scope="module")
 def engines(kit, fast_ants):
-    """Return an engine and its compiled step, created once for each model and backend."""
+    """Return a function that creates an engine and its compiled step, once per model and backend."""
     made = {("ant", "xla"): (fast_ants.engine, fast_ants.step)}
 
     def find(name, backend):
@@ -47,7 +47,7 @@ def engines(kit, fast_ants):
 
 @pytest.fixture
 def after(engines, states, emulated_cuda):
-    """Return qpos and qvel after one control step of a model on a backend, [N, nq + nv]."""
+    """Return qpos and qvel after one control step of a model, computed by a backend, [N, nq + nv]."""
 
     def find(name, backend):
         engine, step = engines(name, backend)

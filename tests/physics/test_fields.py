@@ -1,4 +1,4 @@
-"""Every field of a compiled model is read, refused if used, or listed here with a reason."""
+"""The simulator reads or refuses all fields of a compiled model, except the fields listed here."""
 
 import ast
 import re
@@ -11,8 +11,8 @@ import pytest
 from memes import physics
 from memes.physics.refusals import MUST_BE_ZERO, OPTIONS_ZERO, Reasons, note_unsupported
 
-# Patterns of fields that a simulator of forces need not read. A test with MuJoCo confirms the first
-# group: the step does not depend on their values.
+# Patterns of fields that do not affect the simulation. A test confirms for the first group that MuJoCo's
+# step does not depend on the values of these fields.
 WITHOUT_FORCE = {
     r"(cam|light|mat|tex|skin)_\w+": "only drawn",
     r"(geom|site|tendon)_(rgba|matid)|geom_castshadow|tendon_width": "only drawn",
@@ -142,7 +142,7 @@ def test_every_reason_applies_to_an_existing_unread_field(model):
 
 
 def top_alternatives(pattern):
-    """Split a pattern at the bars outside parentheses."""
+    """Split a regular expression at the `|` outside parentheses."""
     depth, parts = 0, [""]
     for letter in pattern:
         depth += (letter == "(") - (letter == ")")

@@ -1,4 +1,4 @@
-"""Obstacles that a ball cannot touch simultaneously share a constraint, with unchanged results."""
+"""Obstacles that a ball cannot touch simultaneously share a constraint. This does not change results."""
 
 import mujoco
 import numpy as np

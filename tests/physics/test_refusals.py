@@ -1,4 +1,4 @@
-"""Models with unsupported elements are refused with a message that names these elements."""
+"""Models with unsupported elements are refused with an error message that names these elements."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def child(joint, geom=""):
     return f"<body pos='0 0 -0.5'>{joint}<geom name='child' size='0.1' {geom}/></body>"
 
 
-# The changed parts of the model, and words in the message that refuses it.
+# Changes to the model, and words of the resulting error message.
 UNSUPPORTED = {
     "equality": (
         {"rest": '<equality><joint joint1="elbow" polycoef="0.1 0 0 0 0"/></equality>'},

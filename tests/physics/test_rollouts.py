@@ -13,7 +13,7 @@ few_or_all = pytest.mark.parametrize("robots", [64, pytest.param(ROBOTS, marks=p
 
 @pytest.fixture(scope="module")
 def start(kit):
-    """Standing ants with slightly different joint angles, qpos[N, nq]."""
+    """Initial positions of standing ants with slightly different joint angles, qpos[N, nq]."""
     model = kit.load("ant")
     qpos = np.tile(model.qpos0, (ROBOTS, 1))
     qpos[:, 8::2] = np.radians([50, -50, -50, 50])
@@ -26,7 +26,7 @@ def random_actions(seed, robots):
 
 
 def followed(ants, qpos, actions):
-    """Return the positions qpos[T, N, nq], the foot contacts at every control step, and the failures."""
+    """Return positions qpos[T, N, nq] and foot contacts at all control steps, and the failures."""
     state, seen = ants.engine.init(qpos), []
     for action in actions:
         state = ants.step(state, action)
@@ -36,7 +36,7 @@ def followed(ants, qpos, actions):
 
 
 def followed_by_mujoco(model, qpos, actions):
-    """Return the positions at every control step, qpos[T, N, nq]."""
+    """Return the positions that MuJoCo computes for all control steps, qpos[T, N, nq]."""
     kind = mujoco.mjtState.mjSTATE_FULLPHYSICS
     data, initial = mujoco.MjData(model), []
     for row in qpos:
@@ -112,6 +112,6 @@ def test_final_positions_are_distributed_as_in_mujoco(kit, fast_ants, start):
         spread = reference.std() / np.sqrt(ROBOTS)
         assert abs(mine.mean() - reference.mean()) < 3 * spread, name
         assert abs(mine.std() / reference.std() - 1) < 0.15, name
-    # Our trajectories do not diverge sooner than perturbed trajectories of MuJoCo.
+    # Our trajectories diverge from MuJoCo no faster than MuJoCo's trajectories from perturbed starts.
     divergence = [np.median(np.abs(path - theirs).max(axis=2), axis=1) for path in (ours, nudged)]
     assert (divergence[0] < 10 * divergence[1] + 1e-4).all()

@@ -11,7 +11,7 @@ from memes.physics.stacking import stacked, unstacked
 
 COPIES = {"ant": 4, "hexapod": 6, "unlike_legs": 3}
 
-# Two or more legs below a free body. Each leg has a hinge and a foot.
+# A free body with two or more legs. Each leg has a hinge and a foot.
 LEGS = """
 <mujoco>
   <worldbody>
@@ -45,7 +45,7 @@ def motors(*names, options=""):
 
 
 def advanced(folded, states, fidelity, substeps=2):
-    """Return qpos and qvel after a few steps in MuJoCo's order, [N, nq + nv]."""
+    """Return qpos and qvel after `substeps` steps, [N, nq + nv]. The columns are in MuJoCo's order."""
     layout = folded.layout
     n = len(states.qpos)
 

@@ -1,4 +1,4 @@
-"""Verdicts on the claims, for artificial results that support, refute or do not decide them."""
+"""Verdicts on claims, for artificial results that support a claim, refute it, or are inconclusive."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
 
 def summary(task, label, seed, **numbers):
-    """Return a summary. `numbers` are qd, coverage, best, kept, beyond, steps, lives and longest."""
+    """Return a summary. The keywords are qd, coverage, best, kept, beyond, steps, lives and longest."""
     about = {"uncertain": task.startswith("ant"), "device": "made up", "commit": "0123456789"}
     scores = {
         "qd_score": numbers.get("qd", 1.0),
@@ -99,7 +99,7 @@ FAMILY = {
 
 
 def claimed_numbers(task, label):
-    """Return the numbers of a label if the paper's claims hold."""
+    """Return results of a label that agree with all claims of the paper."""
     score = FAMILY.get(label, 50.0)
     if label == "memes-all":
         score = 130.0 if task == "arm" else 100.0
@@ -125,7 +125,7 @@ def claimed_numbers(task, label):
 
 
 def refuted_numbers(task, label):
-    """Return the numbers of a label if all of the paper's claims are false."""
+    """Return results of a label that contradict all claims of the paper."""
     low = {
         "memes": 50.0,
         "memes-sampling": 25.0,
@@ -171,7 +171,7 @@ def undecided(task, label):
 def all_runs(numbers, spread, seeds=10):
     """Return runs of every variant on every task.
 
-    Numbers of seeds deviate by up to a share of `spread`.
+    Results of seeds deviate by at most the fraction `spread` from those of the label.
     """
     runs = []
     for task in TASKS:
@@ -196,7 +196,7 @@ EITHER = {"memes": 1.09, "memes-sampling": 1.09 * 1.07}
 
 
 def times(slower, spread):
-    """Return the seconds of ten turns, by task and label."""
+    """Return ten time measurements in seconds, by task and label."""
     off = 1 + spread * np.linspace(-1, 1, 10)
     return {
         task: {label: slower.get(label, 1.0) * off for label in ("memes", "me", "memes-sampling")}
@@ -228,7 +228,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Ten seeds of MEMES and of some variants and five of the others suffice, except on AntTrap."""
+    """Ten seeds of MEMES and some variants, and five of the others, suffice, except on AntTrap."""
     runs = [
         run
         for run in all_runs(refuted_numbers, 0.002)
@@ -270,7 +270,7 @@ def test_only_corrections_at_the_end_count():
 
 
 def runs(**values):
-    """Return runs of the Arm by label with the given QD-scores. The coverage equals the QD-score."""
+    """Return runs on the Arm by label, with the given QD-scores. Coverages equal QD-scores."""
     return Evidence(
         {
             label: [summary("arm", label, seed, qd=v, coverage=v) for seed, v in enumerate(each)]
@@ -280,7 +280,7 @@ def runs(**values):
 
 
 def verdict_of(check, evidence, comparisons=1):
-    """Return the verdict on a claim with `comparisons` equal relations."""
+    """Return the verdict on a claim that consists of `comparisons` equal relations."""
     return all_of([check] * comparisons, evidence).verdict
 
 
@@ -291,7 +291,7 @@ LOWER, HIGHER = [1.0, 1.01, 1.02, 1.03, 1.04], [1.2, 1.21, 1.22, 1.23, 1.24]
 def test_claims_are_shown_by_uncorrected_and_refuted_by_corrected_p():
     """With five seeds each, p is at least 2 / 252.
 
-    This can refute one of six relations, but not of seven.
+    This p is small enough to refute one of six relations, but not one of seven.
     """
     found = runs(a=HIGHER, b=LOWER)
     assert verdict_of(above(qd("a"), qd("b")), found, 20) is Verdict.REPRODUCED
@@ -304,7 +304,7 @@ def test_claims_are_shown_by_uncorrected_and_refuted_by_corrected_p():
 
 
 def test_only_testable_relations_count_as_comparisons():
-    """One of six tested relations can be refuted, even if others were not run or have too few seeds."""
+    """One of six tested relations can be refuted, even if other relations lack runs or seeds."""
     found = runs(a=HIGHER, b=LOWER, c=[1.0])
     tested, missing = above(qd("b"), qd("a")), above(qd("b"), qd("nobody"))
     few = [missing, above(qd("b"), qd("c")), near(qd("c"), 1.0, 0.1)]
@@ -341,13 +341,13 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
 
 
 def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs():
-    """With ten and five seeds, p is at least 2 / 3003, which Holm multiplies by 10, 9, ..., 1."""
+    """With ten and five seeds, p is at least 2 / 3003. Holm's method multiplies it by 10, 9, ..., 1."""
     ten = runs(a=[1.2 + i / 100 for i in range(10)], b=LOWER, c=[1.195, 1.196, 1.197, 1.198, 1.265])
     clear, close = above(qd("a"), qd("b")), above(qd("a"), qd("c"))
     outcome = all_of([clear] * 10, ten, family=True)
     assert outcome.verdict is Verdict.REPRODUCED
     assert (outcome.p, outcome.corrected_p) == pytest.approx((2 / 3003, 10 * 2 / 3003))
-    # One p between 0.025 and 0.05 is small enough as the largest of the family, but two are not.
+    # A p between 0.025 and 0.05 is small enough as the only large one of the family. Two such p are not.
     p = all_of([close], ten).p
     assert 0.025 < p < 0.05
     assert all_of([clear, close], ten, family=True).verdict is Verdict.REPRODUCED
@@ -355,7 +355,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
     assert outcome.verdict is Verdict.INCONCLUSIVE
     assert outcome.corrected_p == pytest.approx(2 * p)
     assert all_of([clear, close, close], ten).verdict is Verdict.REPRODUCED
-    # Tests without runs count as tests of the family.
+    # Tests without runs count as part of the family.
     missing = [above(qd("a"), qd("nobody"))] * 8
     outcome = all_of([clear, close, *missing], ten, family=True)
     assert outcome.verdict is Verdict.INCONCLUSIVE
@@ -366,7 +366,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
 
 
 def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
-    """The area of a score that is linear in the log of evaluations is the mean of its ends."""
+    """If a score is linear in the log of evaluations, the area is the mean of its first and last value."""
 
     def value(evaluations, qd_score):
         run = summary("ant", "a", 0)
@@ -376,14 +376,15 @@ def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
 
     assert value([25.0, 25.0 * 40**0.5, 1000.0], [2.0, 3.0, 4.0]) == pytest.approx([3.0])
     assert value([25.0, 25.0 * 40**0.25, 1000.0], [2.0, 4.0, 4.0]) == pytest.approx([3.75])
-    # Corrections before a fortieth of the evaluations only determine the score at this point.
+    # Corrections before a fortieth of the evaluations are used only to interpolate the score at this
+    # point.
     early = 1000 / 40**2
     assert value([early, 1000 / 40**0.5, 1000.0], [0.0, 3.0, 3.0]) == pytest.approx([2.75])
     assert value([26.0, 100.0, 1000.0], [2.0, 3.0, 4.0]) == []  # the first correction is too late
 
 
 def test_the_level_of_significance_can_be_changed():
-    """With four seeds each, and one seed in the wrong order, p is 0.057."""
+    """With four seeds per label and one pair of seeds in the wrong order, p is 0.057."""
     found = runs(a=[1.2, 1.3, 1.4, 1.05], b=[1.0, 0.9, 1.1, 0.8])
     assert verdict_of(above(qd("a"), qd("b")), found) is Verdict.INCONCLUSIVE
     assert verdict_of(above(qd("a"), qd("b"), level=0.08), found) is Verdict.REPRODUCED
@@ -439,7 +440,8 @@ def test_on_par_means_within_five_per_cent_and_at_least_means_no_lower(factor, o
     base = np.linspace(0.995, 1.005, 5)
     found = runs(a=factor * base, b=base)
     assert verdict_of(on_par(qd("a"), qd("b")), found) is on_a_par
-    # At 0.951, a significant difference must not decide alone, so correct p for ten relations.
+    # At 0.951, p is corrected for ten relations, so that a significant difference alone does not refute
+    # the claim.
     assert verdict_of(at_least(qd("a"), qd("b")), found, 10 if factor == 0.951 else 1) is no_worse
 
 

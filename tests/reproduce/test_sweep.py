@@ -1,4 +1,4 @@
-"""Sweeps run all missing runs, and only these."""
+"""A sweep runs all missing runs, and only these."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tiny():
-    """Register a small experiment of MAP-Elites on an arm with four joints, and disable the report."""
+    """Register a small experiment with MAP-Elites on an arm with four joints. Disable the report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
         patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
@@ -40,7 +40,7 @@ def swept(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Record the seeds that are run or resumed, with their numbers of generations."""
+    """Record which seeds are run or resumed, and for how many generations."""
     seen = {}
     for name in ("run", "resume"):
         inner = getattr(api, name)
@@ -99,7 +99,7 @@ def test_only_missing_seeds_are_run(swept, asked, tmp_path):
 
 
 class Stop:
-    """Sends a signal when the metrics of all runs have a given number of rows in total."""
+    """Sends a signal when the metrics of all runs together have a given number of rows."""
 
     def __init__(self, monkeypatch, rows, which=signal.SIGINT):
         self.rows, self._write = 0, observers.folders.append_metrics
@@ -114,7 +114,7 @@ class Stop:
 
 
 def test_a_sweep_that_is_stopped_can_be_continued(swept, asked, tmp_path, monkeypatch):
-    """Seeds run one by one. The second one is stopped after three of its four generations."""
+    """Seeds run one by one. The second seed is stopped after three of its four generations."""
     monkeypatch.setattr(scheduling, "MOST", 1)  # one generation per device call
     with monkeypatch.context() as patch:
         Stop(patch, 7)
@@ -144,7 +144,7 @@ def test_a_sweep_that_is_stopped_continues_all_seeds_of_a_batch(swept, asked, tm
 
 
 def test_a_sweep_that_was_killed_can_be_continued(swept, asked, tmp_path, monkeypatch):
-    """The process is killed while it writes the second summary. The first summary is complete."""
+    """The process is killed while writing the second summary. The first summary is complete."""
     calls, save = [], sweep.save_summary
 
     def save_once(*arguments):
@@ -172,7 +172,7 @@ def test_a_finished_run_without_a_summary_is_not_repeated(swept, asked, tmp_path
 
 
 def test_no_run_starts_after_the_time_limit(swept, asked, tmp_path, monkeypatch, capsys):
-    """The time is over when the first seed ends. The same command later runs the second seed."""
+    """The time limit is over when the first seed ends. The same command later runs the second seed."""
     clock, save = [0.0], sweep.save_summary
 
     def save_and_wait(*arguments):
@@ -221,9 +221,9 @@ def test_stop_runs_stops_a_run_at_the_time_limit(swept, asked, tmp_path, monkeyp
 
 
 def test_time_measurements_need_no_runs(tmp_path, monkeypatch, capsys):
-    """Times are measured only once, in ten turns per label.
+    """Times are measured only once, ten times per label in turn.
 
-    A table and verdicts are derived from them.
+    The table and the verdicts use these measurements.
     """
     monkeypatch.setitem(EXPERIMENTS, "turns", Experiment("a test", ("me", "me-128"), seeds=0))
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
@@ -244,7 +244,7 @@ def test_time_measurements_need_no_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_seeds_of_different_batches_are_continued_separately(swept, asked, tmp_path, monkeypatch):
-    """Seed 0 was stopped in a separate sweep, and seed 1 is new."""
+    """Seed 0 was stopped in an earlier sweep, and seed 1 is new."""
     monkeypatch.setattr(scheduling, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 2)

@@ -10,7 +10,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def killed_at(monkeypatch):
-    """Return a context in which the process is killed in, or after, the n-th call of a function."""
+    """Return a context in which the n-th call of a function kills the process, at its start or end."""
 
     @contextmanager
     def context(call, module, name, after=False, dying=lambda *arguments: None):
@@ -36,7 +36,7 @@ def killed_at(monkeypatch):
 
 @pytest.fixture(scope="session")
 def assert_equal_runs():
-    """Return a function that checks that two folders contain bitwise equal runs, except for times."""
+    """Return a function that checks that two folders contain bitwise equal runs, apart from times."""
 
     def check(one, other):
         for name in ("archive.npz", "lanes.npz", "changes.bin", "corrected.npz", "corrected.csv"):

@@ -1,4 +1,4 @@
-"""The files of a run depend on its seed, but not on the clock, kills or the number of device calls."""
+"""The files of a run depend on the seed, but not on the clock, kills or the length of device calls."""
 
 import pytest
 
@@ -17,7 +17,7 @@ NAMES = [*FOUR, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_recorded_changes(traced_once):
-    """Let the device record so few changes that most generations have more."""
+    """Limit the changes that the device records, so that most generations exceed the limit."""
     traced_once.clear()
     with pytest.MonkeyPatch.context() as patch:
         for module in ("device", "change_log"):
@@ -55,9 +55,9 @@ def test_files_do_not_depend_on_how_long_device_calls_take(name, tmp_path):
 
 @pytest.mark.parametrize("rows", [2**20, 1])
 def test_files_do_not_depend_on_kills(rows, tmp_path, killed_at):
-    """The process is killed twice while it writes changes.
+    """Each run is killed twice while it writes changes.
 
-    This is also tested with a thinned change log.
+    With `rows=1`, the change log is thinned.
     """
     whole = contents(run("me", tmp_path / "whole", rows=rows).folder)
     for kind, at in (("append_changes", 10), ("save_changes", 14)):

@@ -1,4 +1,4 @@
-"""Runs on uncertain tasks correct their archives. Interrupted runs end with the same results."""
+"""Runs on uncertain tasks correct their archives. Interruptions do not change the results."""
 
 import os
 import shutil
@@ -42,13 +42,13 @@ def algorithm():
 
 @pytest.fixture(scope="module")
 def whole(algorithm, tmp_path_factory):
-    """An uninterrupted run, corrected after generations 2, 4 and 6."""
+    """An uninterrupted run with corrections after generations 2, 4 and 6."""
     out = tmp_path_factory.mktemp("whole") / "run"
     return memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
 
 
 def correction_of(result, generation, samples=5):
-    """Return the correction of the final archive with the documented key."""
+    """Return the correction of the final archive, computed with the documented key."""
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), corrections.STREAM), generation)
     return memes.reevaluate(result.archive, TASK, samples, key=key)
 
@@ -131,7 +131,7 @@ def test_a_correction_after_the_last_checkpoint_is_repeated_once(
 
 
 def interrupting(monkeypatch, calls):
-    """Send Ctrl-C in the given calls of the simulator during re-evaluation."""
+    """Send Ctrl-C in the given simulator calls of the re-evaluation."""
     original, seen = corrections.estimates, [0]
 
     def estimates(*arguments):
@@ -213,7 +213,7 @@ def test_earlier_corrections_may_have_fewer_samples_than_the_last(algorithm, who
 
 @pytest.fixture(scope="module")
 def batch(algorithm, tmp_path_factory):
-    """Three seeds in one batch without interruption. The last one is the seed of `whole`."""
+    """Three seeds in one batch without interruption. The last seed is that of the run `whole`."""
     return memes.run(
         algorithm, out=tmp_path_factory.mktemp("batch"), seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER
     )
@@ -381,7 +381,7 @@ HOST = memes.Task("host", 3, (0, 0), (1, 1), memes.uniform(3, 0, 1), on_host, un
 
 
 def evaluations_of(*, observer, generations=4, task=HOST):
-    """Return evaluations of the search, numbers of elites, re-evaluations, and samples per elite."""
+    """Return the evaluations, elites, re-evaluations and samples per elite of a new run."""
     algorithm = memes.presets.me(task, memes.cells.grid(task, (6, 6)), batch=16)
     run = memes.run(algorithm, generations=generations, seed=0, observers=[observer])
     elites = [round(share * 36) for share in run.metrics["coverage"]]

@@ -1,4 +1,4 @@
-"""Runs count other runs on the same device, and summaries record the number."""
+"""Runs count other processes on the same device, and record the count in their summary."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ with announced(Path(sys.argv[1])):
 
 @pytest.fixture
 def other(tmp_path):
-    """Start another process that uses the device of the folder `device`."""
+    """Start another process that is registered as a user of the device in the folder `device`."""
     place = tmp_path / "device"
     command = [sys.executable, "-c", OTHER, str(place)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

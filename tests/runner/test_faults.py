@@ -1,4 +1,4 @@
-"""Runs and sweeps can be continued after a full disk or a kill at any time."""
+"""Runs and sweeps can be continued if the disk is full or the process is killed at any time."""
 
 import csv
 import importlib
@@ -58,13 +58,13 @@ class Drawing:
 
 
 def values(*arguments, **options):
-    """Return all numbers in the arguments of a function."""
+    """Return all numbers that occur in the arguments of a function."""
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arguments))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Memoize slow functions, skip drawing and syncing, and run one generation per device call."""
+    """Memoize slow functions, do not draw or sync, and run one generation per device call."""
     with pytest.MonkeyPatch.context() as patch:
 
         def memoize(module, name, **options):
@@ -89,7 +89,7 @@ def _quick():
 
 
 def content(folder):
-    """Return the contents of a folder by path, without checkpoints and other data that contain times."""
+    """Return the contents of files by path, without checkpoints and other data that depend on times."""
     files = [file for file in folder.rglob("*") if not file.match("checkpoints/*[0-9].npz")]
     return {str(file.relative_to(folder)): content_without_times(file) for file in files}
 
@@ -126,7 +126,7 @@ def two_seeds(out):
 
 
 def each_fault(tmp_path, fail, do, step=1):
-    """Repeat a function in new folders. The disk fails at operation 0, 1, ... until none fails."""
+    """Run a function repeatedly. The disk fails at operation 0, 1, ... until all operations succeed."""
     for at in count(0, step):
         out = tmp_path / str(at)
         with faults.failing(at, fail) as done:
@@ -224,7 +224,7 @@ def test_a_killed_process_can_be_continued(tmp_path, what, times):
 
 
 def test_a_sweep_that_was_killed_while_removing_runs_removes_them(tmp_path, monkeypatch):
-    """The process was killed while it removed the folder of finished runs."""
+    """The process was killed while it was removing a folder of finished runs."""
     with monkeypatch.context() as patched:
         patched.setattr(sweep, "remove_run", lambda folder: faults.killed())
         with pytest.raises(faults.Killed):
@@ -236,7 +236,7 @@ def test_a_sweep_that_was_killed_while_removing_runs_removes_them(tmp_path, monk
 
 @pytest.mark.parametrize("removed", range(6))
 def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tmp_path, monkeypatch):
-    """config.json is removed last, because it marks the other files as those of a run."""
+    """config.json is removed last, because it identifies the other files as files of a run."""
     run(tmp_path)
     folder, remove = importlib.import_module("memes.store.folder"), files.remove_files
     places = iter(range(removed))
@@ -254,7 +254,7 @@ def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tm
 
 
 def test_a_sweep_reads_summaries_that_another_process_wrote_before_unlocking(tmp_path, monkeypatch):
-    """The other process ends after this one has read the summaries and before it locks the folder."""
+    """The other process finishes its runs just before this process locks the folder."""
 
     @contextmanager
     def later(folder):
