@@ -1,4 +1,4 @@
-"""Check the annotated shapes of arrays, in the tests only.
+"""Check the annotated shapes of arrays. These checks are active only in tests.
 
 An import hook checks the arguments and results of functions. The fields of tuples of arrays are checked
 when the library builds the tuples, while its programs are traced.
@@ -17,7 +17,7 @@ import jaxtyping
 import numpy as np
 from beartype import BeartypeConf, FrozenDict, beartype
 
-# An annotation without a shape accepts NumPy arrays as well, and `float` accepts integers.
+# The annotation `jax.Array` also accepts NumPy arrays, and `float` also accepts integers.
 _beartype = beartype(
     conf=BeartypeConf(
         hint_overrides=FrozenDict({jax.Array: jax.Array | np.ndarray}), is_pep484_tower=True
@@ -26,9 +26,9 @@ _beartype = beartype(
 
 
 def typechecker(function):
-    """Check the arguments and results of functions, but not the fields of dataclasses.
+    """Check the arguments and results of a function. Does not check the fields of dataclasses.
 
-    JAX builds pytrees with fields of any type. `check_fields` checks the fields.
+    JAX builds pytrees with fields of any type, so `check_fields` checks these fields separately.
     """
     return function if function.__name__ == "__init__" else _beartype(function)
 
@@ -78,7 +78,7 @@ def check_fields(instance):
 
 
 def _check_where_built(cls):
-    """Check the fields of tuples that the library builds, but not of those that JAX builds."""
+    """Check the fields of new tuples if the library builds them, but not if JAX does."""
     new, replace = cls.__new__, cls._replace
     ours = str(Path(importlib.import_module("memes").__file__).parent)
 

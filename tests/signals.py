@@ -12,6 +12,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 def interruptible(*words):
     """Return a command for `python words` that handles SIGINT.
 
-    Shells make background processes ignore this signal.
+    Processes that shells start in the background ignore this signal.
     """
     return [sys.executable, "-c", RESTORE_SIGINT, sys.executable, *map(str, words)]

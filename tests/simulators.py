@@ -12,7 +12,7 @@ import memes
 
 
 def hills(keys, x):
-    """Return a fitness that depends on the key, and the first two entries as the feature."""
+    """Return a fitness that depends on the key, and a feature: the first two entries of the genotype."""
     noise = memes.seeds_from_keys(keys) / 2**32
     return np.sin(3 * x).sum(axis=1) + noise, x[:, :2]
 
@@ -40,7 +40,7 @@ def silent(keys, x):
 def misbehaving(keys, x):
     """Fail if the last entry of any row is large.
 
-    From 0.9 it is killed, from 0.8 it hangs, from 0.7 it raises.
+    From 0.9, the process is killed. From 0.8, it hangs. From 0.7, it raises an exception.
     """
     worst = x[:, -1].max()
     if worst >= 0.9:
@@ -53,7 +53,7 @@ def misbehaving(keys, x):
 
 
 def killed_once(keys, x):
-    """Kill the process in the first call, which creates a file. Later calls succeed."""
+    """Kill the process in the first call. This call creates a file, so that later calls succeed."""
     with suppress(FileExistsError):
         os.close(os.open(os.environ["KILLED_ONCE"], os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -71,7 +71,7 @@ def _end():
 
 
 def ending_often(keys, x):
-    """End the process if the first entry of any row exceeds 0.5, which is true for one row in six."""
+    """End the process if the first entry of any row exceeds 0.5. This is the case for one row in six."""
     if (x[:, 0] > 0.5).any():
         _end()
     return hills(keys, x)
@@ -88,7 +88,7 @@ def wrong(keys, x):
 
 
 def transposed(keys, x):
-    """Return one fitness per entry instead of one per row, by mistake."""
+    """Return one fitness per column instead of one per row, by mistake."""
     return x.sum(axis=0), x[:, :2]
 
 

@@ -61,7 +61,7 @@ def by_kernel(task, settings):
 
 
 class NumpyMLP:
-    """Perceptrons with one hidden ReLU layer, weights [m, d], analytic gradients, and the optimiser Adam."""
+    """Perceptrons with one hidden ReLU layer, weights [m, d] and analytic gradients, trained by Adam."""
 
     def __init__(self, weights, sizes, rate):
         self.x, self.sizes, self.rate = np.array(weights, float), sizes, rate

@@ -366,7 +366,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
 
 
 def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
-    """If a score is linear in the log of evaluations, the area is the mean of its first and last value."""
+    """If a score is linear in the log of evaluations, its area is the mean of its two end values."""
 
     def value(evaluations, qd_score):
         run = summary("ant", "a", 0)

@@ -40,7 +40,7 @@ OPTIONS = {
     "progress": False,
     "observers": [memes.Checkpoints(every=1), memes.Corrections(every=1, samples=2)],
 }
-# Fields that may differ between runs with the same results. Other tests may use the device too.
+# Fields that may differ between equal runs, for example because other tests use the device.
 TIMES = dict.fromkeys(
     ("when", "commit", "compile_seconds", "seconds_per_generation", "device", "processes_on_device")
 )

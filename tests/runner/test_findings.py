@@ -1,4 +1,4 @@
-"""Findings about a task from a few evaluations."""
+"""Findings about a task, derived from a few evaluations."""
 
 from dataclasses import replace
 
@@ -119,7 +119,7 @@ def test_without_usable_evaluations_fitness_and_bounds_have_no_findings():
 
 
 def noise_in_loop(keys, x):
-    """Return a result with noise from a loop, as in simulators."""
+    """Return a result with noise that is drawn in a loop, as in simulators."""
 
     def step(_, carried):
         key, row = carried

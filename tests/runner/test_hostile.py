@@ -24,7 +24,7 @@ def small(task, **options):
 
 
 def poisoned(value, *, feature):
-    """Return the arm with an invalid fitness or feature in a tenth of the rows."""
+    """Return the arm task with an invalid fitness or feature in a tenth of the evaluations."""
 
     def evaluate(keys, x):
         exact = ARM.evaluate(keys, x)
@@ -78,7 +78,7 @@ def test_a_row_counts_once_by_its_worst_fault():
 
 
 def test_a_lane_with_a_non_finite_mean_is_reset_as_degenerate():
-    """With this learning rate, every mean overflows after one or two steps."""
+    """The learning rate is so large that every mean overflows after one or two steps."""
     algorithm = small(ARM, learning_rate=3e38, proportion_explore=0.0)
     result = memes.run(algorithm, generations=12, seed=0, progress=False)
     assert result.metrics["resets_degenerate"][-1] > 4
@@ -95,7 +95,7 @@ def at_once(x):
 
 
 def arm_on_host(keys, x):
-    """Evaluate the arm with one compiled program for any number of rows."""
+    """Evaluate the arm with the same compiled program for any number of rows."""
     exact = at_once(np.resize(x, (128, ARM.dim)))
     return np.asarray(exact.fitness)[: len(x)], np.asarray(exact.feature)[: len(x)]
 
@@ -120,7 +120,7 @@ def test_a_simulator_that_raises_occasionally_loses_only_those_rows(capsys):
 
 
 def test_rows_that_raise_are_found_at_any_position():
-    """Failing rows may be adjacent, fill half of the batch, or fill a small batch."""
+    """Failing rows may be adjacent, fill one half of a batch, or be all rows of a small batch."""
     bad = np.array([0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], bool)
 
     def simulate(keys, x):
@@ -152,7 +152,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_ends_the_run():
 
 
 def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
-    """Occasional exceptions lose rows. If every call raises, the run ends and can be resumed."""
+    """Occasional exceptions lose only rows. If every call raises, the run ends. It can be resumed."""
     refused = [0.8]
 
     def simulate(x):
@@ -225,7 +225,7 @@ def test_a_device_failure_ends_the_run_with_an_error_message(tmp_path, monkeypat
 
 
 def test_a_simulator_that_fails_ends_all_seeds_with_an_error_message(tmp_path, no_figures):
-    """The simulator works for the first seed and fails for the second. Then it is repaired."""
+    """The simulator works for the first seed and fails for the second one. Then it works again."""
     calls, broken = [0], [True]
 
     def simulate(keys, x):
@@ -285,7 +285,7 @@ def test_features_outside_the_bounds_are_counted_and_reported_once(build, capsys
     assert (np.diff(counted) > 0).all()
     printed = " ".join(capsys.readouterr().err.split())
     assert printed.count("of the features lie outside feature_low and feature_high") == 1
-    # Four means are too few for a suggestion of bounds.
+    # The archive of MEMES has only four means, which are too few for a suggestion of bounds.
     assert ("bounds that fit are feature_low=" in printed) == (build is memes.presets.me)
 
 

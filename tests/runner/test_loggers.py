@@ -1,4 +1,4 @@
-"""Loggers: functions, event files of TensorBoard, and modules like wandb."""
+"""Loggers: custom functions, TensorBoard event files, and modules like wandb."""
 
 import json
 import struct
@@ -47,7 +47,7 @@ def init(project, name, config):
 
 @pytest.fixture
 def like_wandb(tmp_path, monkeypatch):
-    """Create a module with some functions and arguments of wandb. It records its calls."""
+    """Create a module with a part of wandb's interface. The module records all calls."""
     monkeypatch.chdir(tmp_path)
     Path("likewandb.py").write_text(textwrap.dedent(LIKE_WANDB))
     monkeypatch.syspath_prepend(tmp_path)
@@ -56,7 +56,7 @@ def like_wandb(tmp_path, monkeypatch):
 
 
 def expected(run):
-    """Return what loggers should get, by generation: the finite numbers of metrics and corrections."""
+    """Return the values that loggers should get, by generation: all finite metrics and corrections."""
     found = {}
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         for i, generation in enumerate(table["generation"].astype(int)):
@@ -83,7 +83,7 @@ def test_a_function_gets_each_generation_and_each_correction_once(tmp_path):
 
 
 def read_events(file):
-    """Return the scalars of an event file as (name, step, value). It can read only our own messages."""
+    """Return the scalars of an event file that `memes` has written, as (name, step, value)."""
     data, found = file.read_bytes(), []
     while data:
         (length,) = struct.unpack("<Q", data[:8])
@@ -214,7 +214,7 @@ def test_tensorboard_needs_a_folder():
 
 
 def test_setting_the_clock_back_changes_no_result(tmp_path, monkeypatch):
-    """The clock is set back by an hour at each call."""
+    """The clock goes back by an hour at each reading."""
     whole = memes.run(algorithm, out=tmp_path / "whole", observers=[CORRECTED], **OPTIONS)
     moments = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: next(moments))

@@ -112,7 +112,7 @@ def test_metrics_agree_with_the_lanes(saved):
 
 
 def test_load_run_returns_the_run(saved):
-    """Elites and lanes are bitwise equal. The text of metrics.csv has nine digits."""
+    """Elites and lanes are bitwise equal. Metrics are equal up to the nine digits in metrics.csv."""
     read = memes.load_run(saved.folder)
     assert read.header == saved.header
     for part in ("archive", "lanes"):
@@ -249,7 +249,7 @@ def test_the_root_and_the_home_folder_are_refused(out, tmp_path, monkeypatch):
 
 
 def test_remove_run_removes_all_files_of_a_run(tmp_path):
-    """memes removes exactly the files that it writes into a run folder. The lock stays."""
+    """`remove_run` removes exactly the files that a run or an export writes. The lock file remains."""
     out, uncertain = tmp_path / "run", memes.presets.me(memes.tasks.noisy_arm(joints=3), batch=4)
     observers = [memes.Corrections(samples=2), memes.Logger("tensorboard")]
     quick = {"out": out, "generations": 2, "progress": False}
@@ -356,7 +356,7 @@ def test_a_task_of_the_wrong_shape_writes_nothing(tmp_path):
 
 
 def test_an_interrupt_saves_the_completed_generations(tmp_path):
-    """The simulator sends Ctrl-C in its third generation."""
+    """The simulator sends Ctrl-C during the third generation."""
     calls = 0
 
     def simulate(keys, x):

@@ -28,7 +28,7 @@ def run(task=TASK, **options):
 
 
 def elementwise():
-    """Return a task without reductions, because rounding of reductions may depend on the size."""
+    """Return a task without reductions, whose rounding might depend on the number of rows."""
 
     def evaluate(keys, x):
         noise = jax.vmap(jax.random.normal)(keys)
@@ -123,7 +123,7 @@ def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path,
 def test_if_memory_is_short_seeds_and_then_rows_per_call_are_reduced(
     monkeypatch, needs, options, expected
 ):
-    """Programs report these needs one by one. The free memory is 100 bytes."""
+    """`needs` are the bytes that successive programs need. The free memory is 100 bytes."""
     compiled, left = [], iter(needs)
 
     def compile_nothing(algorithm, placement, seeds, generations):
@@ -155,7 +155,7 @@ def test_available_memory_and_its_text():
 
 
 def machine(root, line, files):
-    """Create a root folder with the kernel's files about control groups."""
+    """Create a root folder with the files in which Linux describes control groups."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(line)
     for name, content in files.items():

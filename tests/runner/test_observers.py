@@ -1,4 +1,4 @@
-"""Observers: which updates they get, when, and how they can affect a run."""
+"""Observers: which updates they receive, when they receive them, and how they can affect a run."""
 
 import importlib.util
 import itertools
@@ -64,7 +64,7 @@ class Notes:
 
 
 def test_a_small_observer_stops_a_run(example, whole, tmp_path):
-    """The generation is the same for all durations of device calls."""
+    """The run stops at the same generation for all durations of device calls."""
     coverage = whole.metrics["coverage"]
     grown = np.flatnonzero(np.diff(coverage, prepend=0)) + 1  # the generations in which coverage grew
     quiet = next(g for g in range(10, 41, 10) if grown[grown <= g][-1] <= g - 5)
@@ -174,7 +174,7 @@ def test_new_settings_of_a_resumed_run_are_recorded(tmp_path):
 
 @dataclass(frozen=True)
 class Connected:
-    """An observer with a field that can be neither copied nor written as JSON, as some loggers have."""
+    """An observer with a field that can be neither copied nor written as JSON, as in some loggers."""
 
     to: object = field(default_factory=threading.Lock)
 
@@ -189,7 +189,7 @@ def test_settings_that_json_does_not_support_are_recorded_as_text(tmp_path):
 
 
 def test_slow_checkpoints_take_at_most_a_tenth_of_the_time(tmp_path, monkeypatch):
-    """On the simulated clock, a checkpoint takes three seconds and each reading one second."""
+    """The simulated clock advances by three seconds per checkpoint and one second per reading."""
     begun, clock = [], itertools.count()
     ticking = SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr("memes.runner.observers.time", ticking)

@@ -28,7 +28,7 @@ placements.report(sys.argv[1])
 
 
 def environment(**changes):
-    """Return the environment of a process that compiles like this one."""
+    """Return environment variables that make a new process compile like this one."""
     path = os.pathsep.join([str(Path(memes.__file__).parents[1]), str(TESTS)])
     quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"]}
@@ -61,7 +61,7 @@ def test_results_of_equal_shards_are_bitwise_equal_on_any_number_of_devices(foun
 
 @pytest.mark.long
 def test_without_isolation_results_depend_on_the_number_of_devices():
-    """If this fails, compilers no longer fuse across shards, and `sharding.isolated` can be deleted."""
+    """If this test fails, XLA no longer fuses across shards, so `sharding.isolated` can be deleted."""
     found = on_eight_devices(placements.WITHOUT_ISOLATION)
     assert found["1"] != found["8"]
 
@@ -119,14 +119,14 @@ OPTIONS = "--joints 4 --resolution 6 6 --lanes 4 --samples 8 --fifo-size 32 --ch
 
 
 def start(words, count):
-    """Start a command in several processes with the options that connect them."""
+    """Start a command in several processes, with the options that connect these processes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         joined = f"--coordinator 127.0.0.1:{server.getsockname()[1]} --processes {count} --process"
     return [process(f"{words} {joined} {index}") for index in range(count)]
 
 
 def launch(words, count):
-    """Start a command with the variables that Slurm sets for several processes."""
+    """Start a command in several processes, with the environment variables that Slurm sets."""
     tasks = {"SLURM_STEP_NUM_TASKS": count, "SLURM_NTASKS": count, "SLURM_JOB_ID": os.getpid()}
     about = {**tasks, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": 1}
     return [process(words, **about, SLURM_PROCID=i, SLURM_LOCALID=i) for i in range(count)]
@@ -178,7 +178,7 @@ def test_a_process_that_dies_ends_the_others_and_the_run_can_be_resumed(tmp_path
 
 
 def test_workers_of_mpi_are_not_joined(monkeypatch):
-    """Workers of MPI are started together by `mpirun`, but only the first one runs `memes`."""
+    """`mpirun` starts all workers together, but only the first worker runs `memes`."""
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
     monkeypatch.setitem(sys.modules, "mpi4py.futures", None)
     monkeypatch.setattr(jax.distributed, "initialize", None)
@@ -187,9 +187,9 @@ def test_workers_of_mpi_are_not_joined(monkeypatch):
 
 @pytest.mark.long
 def test_processes_stop_together_and_can_be_resumed_with_another_number(tmp_path):
-    """Two processes are stopped, as by Slurm.
+    """Two processes receive SIGTERM, as from Slurm.
 
-    Three processes resume with two shards, so one of them waits.
+    Three processes resume the run. It has two shards, so one process waits.
     """
     folder = tmp_path / "run"
     words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --no-figures-draw"

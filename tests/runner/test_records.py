@@ -1,4 +1,4 @@
-"""The totals of a run are computed exactly from its metrics and lanes."""
+"""Totals of a run are computed exactly from its metrics and lanes."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ARM = memes.tasks.arm(joints=4)
 
 
 def often_wrong(keys, x):
-    """Return the arm with a NaN or infinite fitness in one of four rows."""
+    """Return the arm task with a NaN or infinite fitness in a quarter of the evaluations."""
     exact, drawn = ARM.evaluate(keys, x), jax.random.key_data(keys)[:, 0] % 8
     wrong = jnp.where(drawn == 0, jnp.nan, jnp.inf)
     return jnp.where(drawn < 2, wrong, exact.fitness), exact.feature

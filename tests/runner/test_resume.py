@@ -50,8 +50,8 @@ def whole(algorithm, tmp_path_factory):
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
-# The 14 writes are: the configuration twice, metrics, changes, six checkpoints, lanes, archive, summary,
-# and the configuration again.
+# A run writes 14 files: the configuration twice, metrics, changes, six checkpoints, lanes, archive,
+# summary, and the configuration again.
 @pytest.mark.parametrize("writes", [2, 4, 5, 6, 8, 11, 12, 13, 14])
 @pytest.mark.parametrize("half_written", [False, True])
 def test_a_run_killed_while_it_writes_a_file_ends_with_the_same_files(
@@ -92,7 +92,7 @@ SMALL = {
 
 
 def with_faults(task):
-    """Return the task with NaN, infinite or absurdly large values in a tenth of the rows."""
+    """Return the task with NaN, infinite or extremely large results in a tenth of the evaluations."""
 
     def corrupted(evaluate):
         def evaluate_with_faults(keys, x):
@@ -115,20 +115,20 @@ def with_faults(task):
     return replace(task, evaluate=corrupted(task.evaluate), evaluate_transitions=transitions)
 
 
-# Algorithms with emitters of different kinds. All other presets are variants of these.
+# Presets with different kinds of emitters. All other presets are variants of these presets.
 DISTINCT = ("memes", "memes-sequential", "me", "me-es", "cma-me", "pga-me")
 
 
 def assert_valid(state, task):
-    """Check that the archive, the history and the states of emitters have no invalid numbers."""
+    """Check that the archive, the history and the emitter states contain no invalid numbers."""
     elites = np.asarray(state.archive.occupied)
     assert elites.any()
     kept = jax.tree.map(lambda leaf: leaf[elites], replace(state.archive, cells=())), state.history
     for leaf in map(np.asarray, jax.tree.leaves(kept)):
         assert (np.abs(leaf) < LIMIT).all()
     for path, leaf in jax.tree_util.tree_leaves_with_path(state.emitter):
-        # The feature of a parent is NaN if it is unknown. In evosax, the best solution of a lane is
-        # unknown until one of its samples has a valid evaluation.
+        # Unknown parent features are NaN. In evosax, the best solution of a lane is unknown until one
+        # sample of this lane has a valid evaluation.
         unknown = np.isnan(leaf) & (leaf.shape[-1:] == (task.feature_dim,))
         unknown |= ".best_" in jax.tree_util.keystr(path)
         assert (unknown | (np.abs(leaf) < LIMIT)).all()
@@ -239,7 +239,7 @@ def test_a_finished_run_can_only_be_extended(algorithm, whole, tmp_path):
 
 
 def test_a_history_of_everything_grows_if_the_run_is_extended(tmp_path, assert_equal_runs):
-    """An extended run ends with the same files as a run that had this length from the start."""
+    """An extended run ends with the same files as a run that was started with this length."""
 
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
     memes.run(algorithm, out=tmp_path / "cut", **OPTIONS | {"generations": 4})
@@ -251,7 +251,7 @@ def test_a_history_of_everything_grows_if_the_run_is_extended(tmp_path, assert_e
 
 
 def test_a_history_of_everything_shrinks_if_the_run_is_shortened(tmp_path, killed_at, assert_equal_runs):
-    """A killed run ends earlier than planned."""
+    """A run is killed and then resumed with fewer generations than planned."""
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
     with killed_at(7, files.os, "replace"):
         memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
@@ -324,7 +324,7 @@ def test_checkpoints_are_written_at_the_given_interval_or_not_at_all(algorithm, 
 
 
 def written():
-    """Return the number of bytes that this process has written so far to any file."""
+    """Return the number of bytes that this process has written to files so far."""
     return int(re.search(r"wchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
 
@@ -352,7 +352,7 @@ JSON = st.recursive(
 
 @pytest.fixture(scope="module")
 def commanded(tmp_path_factory):
-    """A finished run that was started by the command, and its configuration."""
+    """A finished run that was started on the command line, and its configuration."""
     folder = tmp_path_factory.mktemp("commanded") / "run"
     words = ["--joints", "4", "--lanes", "2", "--samples", "4", "--generations", "2", "--quiet"]
     assert main(["run", "arm", *words, "--out", str(folder)]) == 0
@@ -364,7 +364,7 @@ def commanded(tmp_path_factory):
 )
 @given(data=st.data())
 def test_an_edited_configuration_gives_a_one_line_error_or_none(data, commanded, monkeypatch, capsys):
-    """If the edit causes no error, the run would continue. The test stops there."""
+    """If the edit causes no error, the test exits before the run would continue."""
     folder, config = commanded
     monkeypatch.setattr("memes.api.run_all", lambda *arguments, **options: sys.exit(0))
     places = list(config) + [("options", name) for name in config["options"]]

@@ -1,4 +1,4 @@
-"""Device calls: their length, their boundaries, and the work of the host during a call."""
+"""Device calls: their length, their boundaries, and what the host does during a call."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ from memes.store.schema import RunConfig
 class Device:
     """A simulated program whose generations take `cost` seconds on a simulated clock.
 
-    A call returns immediately or, if it `blocks`, at its end. The task is evaluated on the device, or on
-    the host if `jit` is false.
+    A call returns immediately, or at its end if `blocks` is true. The task is evaluated on the device,
+    or on the host if `jit` is false.
     """
 
     def __init__(self, monkeypatch, *, cost=1e-6, blocks=False, jit=True):
@@ -78,7 +78,7 @@ def test_calls_end_when_an_observer_is_due_and_cover_all_generations(
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("cost", [1e-6, 0.0039, 0.03, 0.41, 20.0])
 def test_calls_take_the_requested_time(monkeypatch, cost, blocks):
-    """Calls start with one generation and grow until they take the requested time or reach the limit."""
+    """Calls start with one generation, and grow until they reach the requested time or the limit."""
     device = Device(monkeypatch, cost=cost, blocks=blocks)
     seen = call(device, 5000, aim=2.0)
     wanted = np.clip(int(2.0 / cost), 1, MOST)
@@ -108,7 +108,7 @@ def test_a_time_of_zero_gives_calls_of_one_generation(monkeypatch):
 
 
 class Waiting(Device):
-    """A device whose calls, except the first, end only after the host has processed the call before."""
+    """A device whose calls, except the first, end only when the host has processed the previous call."""
 
     def advance(self, key, state, n):
         until = time.monotonic() + 10
@@ -171,7 +171,7 @@ def test_after_a_stop_only_a_first_generation_is_computed(monkeypatch):
 
 
 class Busy:
-    """A result of a device that is never ready."""
+    """A result on the device that is never ready."""
 
     def is_ready(self):
         return False
@@ -181,7 +181,7 @@ class Busy:
 def test_interrupts_are_handled_while_the_device_computes(which):
     """The first signal is recorded. The second one ends the wait, even if the device is never ready."""
     messages = []
-    # Processes that a shell starts in the background ignore Ctrl-C.
+    # Restore the default handlers, because background processes of a shell ignore Ctrl-C.
     inherited = {each: signal.signal(each, signal.default_int_handler) for each in SIGNALS}
     try:
         with interruptible(messages.append, "stopping") as received:

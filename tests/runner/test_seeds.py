@@ -1,4 +1,4 @@
-"""Several seeds run one by one, or together as one batch on the device."""
+"""Runs of several seeds, one by one or as one batch on the device."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def batch(tmp_path_factory):
 
 
 def assert_agree(results, expected):
-    """Check that all records of two lists of runs agree up to rounding, except times."""
+    """Check that all records of two lists of runs, except times, agree up to rounding."""
     for result, other in zip(results, expected, strict=True):
         assert set(result.metrics) == set(other.metrics)
         for name in set(other.metrics) - {"seconds"}:
@@ -56,7 +56,7 @@ def assert_same_bits(result, other):
 
 
 def assert_saved(out: Path, expected) -> None:
-    """Check that the folders of the seeds contain bitwise the same runs."""
+    """Check that the folders of the seeds contain bitwise equal runs."""
     for run in expected:
         saved, folder = memes.load_run(out / f"seed-{run.config.seed}"), run.folder
         assert_same_bits(saved, memes.load_run(folder))
@@ -129,7 +129,7 @@ def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
 def test_seeds_that_run_together_agree_with_single_runs_up_to_rounding(
     single, monkeypatch, capsys, tmp_path
 ):
-    """The memory suffices for two of the three seeds, so the second batch is only half full."""
+    """The memory is sufficient for two of the three seeds, so the second batch has only one seed."""
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
@@ -255,7 +255,7 @@ def test_seeds_with_different_settings_must_be_resumed_one_by_one(tmp_path):
 
 
 def test_a_resumed_batch_that_exceeds_memory_uses_smaller_chunks(batch, tmp_path, monkeypatch):
-    """A smaller batch would round differently, so the number of seeds stays the same."""
+    """A batch of fewer seeds would round differently, so the number of seeds does not change."""
     memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)

@@ -1,4 +1,4 @@
-"""The parts of a sharded generation. `test_placement` compares whole runs."""
+"""The parts of a sharded generation. See `test_placement` for comparisons of complete runs."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_lanes_are_divided_if_the_number_of_shards_divides_each_emitter():
 
 
 def test_an_isolated_function_is_compiled_separately():
-    """The compiler must not evaluate the condition, because it would then fuse both sides."""
+    """If the compiler could evaluate the condition, it would fuse the function with the other code."""
 
     def product(x, here):
         return isolated(lambda x: x * 2.0, x, true=here > 0) * 3.0
@@ -61,7 +61,7 @@ def test_an_isolated_function_is_compiled_separately():
 
 
 def test_shards_that_do_not_divide_the_lanes_share_only_the_evaluations():
-    """The batch is that of one shard. Its evaluations are divided."""
+    """The shards divide the evaluations of the batch, but not the lanes."""
     task = memes.tasks.arm(joints=4)
     algorithm = memes.presets.memes(task, memes.cells.grid(task, (6, 6)), lanes=2, samples=8)
     placement = Placement(4, (jax.devices()[0],))

@@ -1,4 +1,4 @@
-"""The file of changes of the archive, and the data that are derived from it."""
+"""The change log of an archive, and data derived from the log."""
 
 import json
 

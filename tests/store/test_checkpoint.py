@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged or edited, or that belong to other runs or other versions."""
+"""Checkpoints that are damaged, edited, or from another run or version."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def checkpoints(whole):
 
 
 def loaded(folder, whole, **changed):
-    """Return the run that is loaded from a folder, and the printed messages."""
+    """Load a run from a folder. Returns the run and the messages printed while loading."""
     messages = []
     header = load_config(whole.folder)
     header = header._replace(config=replace(header.config, **changed))
@@ -58,7 +58,7 @@ def loaded(folder, whole, **changed):
 
 
 def first_rows(run, n):
-    """Return the run after n generations, except for its state."""
+    """Return the run with the records of its first n generations, but with its final state."""
     parts = (
         {name: column[:n] for name, column in columns.items()} for columns in (run.metrics, run.lanes)
     )
@@ -66,7 +66,7 @@ def first_rows(run, n):
 
 
 def rewrite(file: Path, **changed) -> None:
-    """Change arrays of a checkpoint with a tool that keeps the checksums of the file valid."""
+    """Change arrays of a checkpoint, such that the checksums in the zip file remain valid."""
     with np.load(file) as data:
         arrays = dict(data)
     np.savez(file, **arrays | changed)
@@ -92,7 +92,7 @@ def longer(record):
 
 
 def test_elites_of_a_live_run_with_additional_fields_are_read(whole, tmp_path):
-    """Arrays are found by name, independently of their number and order."""
+    """Arrays are found by name, regardless of the number and order of fields."""
     state = longer(whole.state)
     state.archive = longer(state.archive)
     run = whole._replace(folder=tmp_path, state=state)
@@ -189,7 +189,7 @@ def test_a_checkpoint_with_a_wrong_name_is_skipped(whole, checkpoints, folder):
 def test_a_run_resumed_before_a_damaged_checkpoint_ends_with_the_same_results(
     whole, checkpoints, folder, tmp_path
 ):
-    """The rows of the log that belong to the damaged checkpoint are written again."""
+    """The log rows that belong to the damaged checkpoint are written again."""
     (folder / "checkpoints" / list(checkpoints)[1]).write_text("damaged")
     longer = memes.resume(ALGORITHM, folder, generations=18, progress=False)
     found, messages = loaded(folder, whole, generations=18)
@@ -201,7 +201,7 @@ def test_a_run_resumed_before_a_damaged_checkpoint_ends_with_the_same_results(
 
 
 def test_checkpoints_grow_with_the_state_and_not_with_the_log(whole, tmp_path):
-    """All checkpoints have the size of the first one, and each row of the log is written once."""
+    """All checkpoints have equal sizes, and each row of the log is written only once."""
     run = whole._replace(folder=tmp_path)
     logged = checkpoint.logged(first_rows(run, 0))
     sizes = []
@@ -219,7 +219,7 @@ def test_a_checkpoint_of_another_run_is_refused(whole, other):
 
 
 def test_a_checkpoint_of_a_changed_algorithm_is_refused(whole):
-    """After an update of the library, an algorithm may have the same name but other arrays."""
+    """After an update of the library, an algorithm may have the same name but different arrays."""
     first = first_state(replace(ALGORITHM, history=memes.history.FIFO(8)))
     with pytest.raises(UsageError, match="is a checkpoint of another algorithm or task"):
         checkpoint.load(
@@ -277,7 +277,7 @@ def test_damaged_checkpoints_do_not_replace_new_ones(folder):
 
 
 def forged_log(folder, part, name, change):
-    """Change a column of the log of a run's only checkpoint and its digest. None removes the column."""
+    """Keep only the last checkpoint, with a changed column of its log. None removes the column."""
     older, file = sorted(folder.glob("checkpoints/*.npz"))
     older.unlink()
     about, state, parts = checkpoint._read(file)

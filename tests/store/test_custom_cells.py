@@ -1,4 +1,4 @@
-"""Files of archives whose cells are a user's class."""
+"""Files of archives with custom cells."""
 
 import sys
 from dataclasses import dataclass, field, replace
@@ -132,7 +132,7 @@ def test_fields_that_are_missing_or_wrong_are_refused(tmp_path):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Tagged(Inner.Halves):
-    """Cells with a field that cannot be stored in an array."""
+    """Custom cells with a field that cannot be stored in an array."""
 
     tag: object = field(default=None, metadata={"static": True})
 

@@ -1,7 +1,7 @@
 """Forged run folders: links, pipes, decompression bombs and invalid content.
 
-Reading, plotting, comparing and resuming them writes nothing outside, does not use more memory than
-their size justifies, and ends with a one-line error message.
+Commands that read, plot, compare or resume such folders print a one-line error message. They write
+nothing outside the folder, and need no more memory than its size justifies.
 """
 
 import json
@@ -46,7 +46,7 @@ def here(tmp_path, monkeypatch):
 
 
 def refused(*arguments, capsys):
-    """Return the error message of a command, which must have exit code 2 and one line."""
+    """Return the error message of a command. Checks that it has one line and that the exit code is 2."""
     code = main([str(argument) for argument in arguments])
     printed = capsys.readouterr()
     assert code == 2, printed
@@ -82,9 +82,9 @@ def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsy
 
 @pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv", "figures/archive.png"])
 def test_links_at_the_names_of_written_files_are_not_followed(name):
-    """Temporary files have random names, so a link cannot anticipate them.
+    """Temporary files have random names, so that nobody can create links with these names in advance.
 
-    A link at the target is replaced.
+    A link with the name of the file itself is replaced.
     """
     place = Path("run", name)
     place.parent.mkdir(exist_ok=True)
@@ -178,7 +178,7 @@ def test_links_inside_folders_are_not_followed(capsys):
 
 
 def test_seeds_are_neither_run_nor_resumed_through_links(capsys):
-    """A folder of several seeds from another person may contain links."""
+    """A folder with several seeds that comes from another person may contain links."""
     quick = ["run", "arm", "--scale", "laptop", "--algorithm", "me", "--batch", "4", "--joints", "3"]
     Path("runs").mkdir()
     for target in ("run", "mine"):  # a folder with a run, and one without

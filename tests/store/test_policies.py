@@ -1,4 +1,4 @@
-"""Policies that are exported for use with NumPy."""
+"""Policies exported for use with NumPy."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs/howto/archives.md"
 
 
 def act_of(file):
-    """Return the function of the documentation that loads a policy from a file."""
+    """Return the documented function that loads a policy from a file."""
     (snippet,) = re.findall(r"```python\n(import numpy as np\n.*?)```", PAGE.read_text(), re.DOTALL)
     names = {}
     exec(snippet.replace("runs/maze/export/policy.npz", str(file)).rpartition("print(")[0], names)

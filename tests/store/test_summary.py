@@ -22,7 +22,7 @@ TASK = memes.tasks.arm(joints=4)
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A short run in a folder with many resets."""
+    """A folder with a short run that has many resets."""
     cells = memes.cells.grid(TASK, (6, 5))
     algorithm = memes.presets.memes(TASK, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
     with pytest.MonkeyPatch.context() as patch:
@@ -34,7 +34,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def folder(saved, tmp_path):
-    """A copy of the run that a test may change."""
+    """A copy of the run folder that a test may change."""
     return shutil.copytree(saved.folder, tmp_path / "copy")
 
 
@@ -52,7 +52,7 @@ def test_the_summary_of_a_run_is_saved_and_loaded(saved, tmp_path):
 
 
 def test_options_are_equal_before_and_after_loading(saved):
-    """This includes their text, which distinguishes labels: 0 and not 0.0."""
+    """This includes the text of numbers, which appears in labels: 0 must not become 0.0."""
     options = summarise(saved).options
     assert options["l2"] == 0
     assert repr(options) == repr(load_summary(saved.folder).options)
@@ -95,7 +95,7 @@ def test_lifespans_are_the_ages_at_resets(saved):
 
 
 def test_the_longest_life_of_each_lane_and_the_mean_of_the_paper(saved):
-    """In the paper, the mean of a lane is (n - 1) / n of its longest life, updated at each reset n."""
+    """The paper computes (n - 1) / n times the longest life of a lane at its n-th reset, as its mean."""
     read = load_summary(saved.folder / "summary.json")
     for code, kind in enumerate(("exploit", "explore")):
         longest, means = [], []

@@ -33,7 +33,7 @@ def lanes_of(state, where):
 
 
 class Tutorial:
-    """CMA-ES of one lane as in Hansen's tutorial (arXiv 1604.00772, figure 6), in float64."""
+    """CMA-ES for one lane in float64, as in Hansen's tutorial (arXiv 1604.00772, figure 6)."""
 
     def __init__(self, mean):
         n, lam = DIM, SAMPLES
@@ -66,7 +66,8 @@ class Tutorial:
         self.updates += 1
         self.ps = (1 - self.cs) * self.ps + np.sqrt(self.cs * (2 - self.cs) * self.mueff) * whiten @ step
         length = np.linalg.norm(self.ps)
-        # The tutorial has `updates`. evosax has one more, which accepts slightly longer paths.
+        # The tutorial uses `updates` here. evosax uses `updates + 1`, which accepts slightly longer
+        # paths.
         decayed = np.sqrt(1 - (1 - self.cs) ** (2 * (self.updates + 1)))
         stalled = length / decayed >= (1.4 + 2 / (DIM + 1)) * self.chi
         self.sigma *= np.exp(self.cs / self.ds * (length / self.chi - 1))
@@ -88,7 +89,8 @@ def test_cma_es_agrees_with_the_tutorial_from_the_first_update():
         state = tell(state, x, utilities)
         for lane, oracle in enumerate(oracles):
             oracle.tell(np.asarray(x)[lane], utilities[lane])
-            # The path of the covariance stays zero if h_sigma is zero at first.
+            # The evolution path of the covariance would remain zero if h_sigma were zero in the first
+            # update.
             assert np.linalg.norm(oracle.pc) > 0
             for found, expected in [
                 (state.p_c, oracle.pc),
@@ -100,7 +102,7 @@ def test_cma_es_agrees_with_the_tutorial_from_the_first_update():
 
 
 class WithParents(Tutorial):
-    """The same with the samples of positive utility as parents, as in the publication of CMA-ME."""
+    """The same CMA-ES, but with all samples of positive utility as parents, as in the CMA-ME paper."""
 
     def tell(self, x, utilities):
         n, parents = DIM, int((utilities > 0).sum())
@@ -151,7 +153,7 @@ def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     state = wide.init(jax.random.key(0), means(1))
     np.testing.assert_allclose(wide.mean(state), means(1), rtol=1e-6)
     step = np.asarray(wide.ask(jax.random.key(1), state)[1]) - means(1)[:, None]
-    # CR-FM-NES draws a direction at its start, along which samples have a larger deviation.
+    # At its start, CR-FM-NES draws a direction in which samples have a larger standard deviation.
     expected = SIGMA * np.sqrt(1 + np.square(getattr(state, "v", np.zeros((LANES, DIM)))))
     np.testing.assert_allclose(step.std(axis=1), expected, rtol=0.1)
 

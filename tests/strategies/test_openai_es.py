@@ -15,7 +15,7 @@ from memes.strategies import Gaussian, LowRank, OpenAIES
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
 ADAM = OpenAIES(samples=SAMPLES, sigma=SIGMA, l2=0.05)
 PLAIN = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
-# A strategy with many samples, whose distribution can be measured.
+# A strategy with so many samples that a test can measure their distribution.
 WIDE = OpenAIES(samples=8192, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 ask = jax.jit(lambda key, state: by_lane(rows(ADAM.ask(key, state)[1]), LANES))
 tell = jax.jit(ADAM.tell)
@@ -169,7 +169,7 @@ def test_a_restarted_lane_steps_like_a_new_one():
     x, utilities = ask(jax.random.key(10), fresh), random_utilities(15)
     stepped, expected = tell(state, x, utilities), tell(fresh, x, utilities)
     assert_same(lanes_of(stepped, [0, 2]), lanes_of(expected, [0, 2]))
-    # Adam's first step has the length of the learning rate in every entry.
+    # In every entry, Adam's first step is as long as the learning rate.
     step = np.abs(np.asarray(stepped.mean) - means(14))
     np.testing.assert_allclose(step[[0, 2]], np.full((2, DIM), 0.01), rtol=1e-3)
 
@@ -206,7 +206,7 @@ def test_a_wrong_setting_is_refused_by_name(settings, sentence):
 
 @pytest.mark.parametrize("noise", [Gaussian(), LowRank(1)])
 def test_half_precision_noise_is_rounded_once_and_defines_the_gradient(noise):
-    """The gradient agrees with a float64 gradient of the rounded steps of the samples."""
+    """The gradient agrees with a float64 gradient that uses the rounded steps of the samples."""
     full = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, noise=noise)
     half = replace(full, noise_dtype="bfloat16")
     state = init(half, means(4))
@@ -227,5 +227,6 @@ def test_half_precision_noise_is_rounded_once_and_defines_the_gradient(noise):
     updated = plain_tell(state, by_lane(rows(samples), LANES), utilities)
     found = np.asarray(updated.mean, np.float64) - np.asarray(state.mean, np.float64)
     np.testing.assert_allclose(found, ascent(in_float64(samples)), rtol=1e-4, atol=1e-5)
-    # Rounding changes the gradient by more than this tolerance, so it is not that of the drawn noise.
+    # Rounding changes the gradient by more than this tolerance, so the exact noise would not pass this
+    # test.
     assert np.abs(found - ascent(in_float64(exact))).max() > 1e-4
