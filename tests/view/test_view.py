@@ -43,7 +43,7 @@ def test_code_named_in_a_folder_is_not_executed(shown):
     assert main(["view", "one"]) == 0
     (((_, rebuild), _),) = shown
     saved = memes.load_run(OLD)
-    with pytest.raises(memes.UsageError, match="if you trust that code, name it with --task"):
+    with pytest.raises(memes.UsageError, match="if you trust it, name it with --task"):
         rebuild(saved._replace(config=replace(saved.config, task="evil.py:task")))
 
 
