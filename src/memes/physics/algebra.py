@@ -2,12 +2,12 @@
 
 A number in the simulator has one of three types:
 
-- a Python float, a constant of the model;
-- a `Stacked` constant, which consists of one float for each of K isomorphic subtrees;
-- a `Value`, an array (or an expression of a code generator) that is known only at run time.
+- a Python float, a constant of the model; - a `Stacked` constant, which has one float for each of K
+isomorphic subtrees; - a `Value`, an array (or an expression of a code generator) that is known only at
+run time.
 
-Formulas may mix these types. Operations on constants are computed immediately, and operations with a
-structural 0 or 1 are omitted. A general formula therefore produces only the operations that the model
+Formulas may mix these types. Operations on constants are computed during tracing, and operations with a
+structural 0 or 1 are omitted. Therefore a general formula produces only the operations that the model
 needs.
 """
 
@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Smaller constants are treated as zero, because they are rounding errors of rotations.
+# Smaller constants are treated as zero, because they result from rounding errors in rotations.
 TINY = 1e-13
 
 
 class Operations(NamedTuple):
-    """Operations of a backend on the data of `Value`s, in addition to `+ - *` and comparisons.
+    """Operations of a backend on the data of `Value`s. `+ - *` and comparisons are not included.
 
     Attributes:
         divide: `(a, b) -> a / b`; one of the arguments may be a float.
         sin, cos, sqrt, abs, minimum, maximum, where: Elementwise functions, as in NumPy.
         lift: `(constants[K]) -> data`, which converts constants to shape (K, 1) or (K, N).
         total: `(data[K, N]) -> data[N]`, the sum over isomorphic subtrees.
-        fill: `(float, stacked: bool) -> data`, which expands a constant to full shape.
+        fill: `(float, stacked: bool) -> data`, which expands a constant to the full shape.
     """
 
     divide: Callable[[Any, Any], Any]
@@ -47,7 +47,7 @@ class Operations(NamedTuple):
 
 
 class Stacked:
-    """Constants `values[K]` of K isomorphic subtrees, which are not all equal."""
+    """Constants `values[K]` of K isomorphic subtrees. The constants are not all equal."""
 
     __slots__ = ("values",)
 
@@ -90,7 +90,7 @@ class Stacked:
 class Value:
     """A value that is known only at run time.
 
-    `data` is the value, and `of` contains the operations of the backend.
+    `data` contains the value, and `of` contains the operations of the backend.
     """
 
     __slots__ = ("data", "of")

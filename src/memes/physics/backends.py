@@ -1,4 +1,4 @@
-"""Backends, which execute the same program in different ways.
+"""Backends, which execute the simulation on different platforms.
 
 All backends trace the same function `step`, each with its own type of data:
 
@@ -7,8 +7,8 @@ All backends trace the same function `step`, each with its own type of data:
     cuda     one CUDA kernel for all substeps, for NVIDIA GPUs (`cuda_backend.py`)
     native   vectorised C++, for CPUs (`native.py`)
 
-Internally, a state is a matrix [R, N] with one column per robot. Its rows are the slots of qpos, of qvel
-and of the warm start. A stacked slot has one row per copy.
+Internally, a state is a matrix [R, N] with one column per robot. Its rows contain the entries (slots) of
+qpos, of qvel and of the warm start. A stacked slot has one row per copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class Packing(NamedTuple):
-    """The rows of a state: `(first row, number of rows)` for each slot, and the number of all rows."""
+    """The rows of a state: `(first row, number of rows)` for each slot, and the total number of rows."""
 
     qpos: tuple[tuple[int, int], ...]
     qvel: tuple[tuple[int, int], ...]
@@ -65,7 +65,7 @@ def _spans(slots: Slots, start: int) -> tuple[tuple[tuple[int, int], ...], int]:
 
 
 def array_operations(xp: Any, copies: int, n: int) -> Operations:
-    """Return the operations on arrays, with shape [N] for the trunk and [K, N] for stacked parts."""
+    """Return the operations on arrays of shape [N] for the trunk and [K, N] for stacked parts."""
 
     def total(data: Any) -> Any:
         return xp.sum(data, axis=0) if data.ndim == 2 else copies * data
@@ -111,13 +111,13 @@ def one_step(
 
 
 def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) -> list[Any]:
-    """Return the data of scalars, expanded to full shape."""
+    """Return the data of scalars, expanded to their full shape."""
     raw: list[Any] = [x.data if isinstance(x, Value) else x for x in scalars]
     return [of.fill(x, flag) for x, flag in zip(raw, stacked, strict=True)]
 
 
 def rolled(of: Operations) -> ControlFlow:
-    """Return control flow whose loops are XLA loops, which keeps the program short."""
+    """Return control flow that uses XLA loops, which keeps the program short."""
 
     def repeat(count: int, body: Body, start: Scalars, flags: Sequence[bool]) -> Scalars:
         def once(_: Any, data: list[Any]) -> list[Any]:
@@ -164,7 +164,7 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
 
 
 def _freeze(xp: Any, before: Any, after: Any, flags: Any) -> tuple[Any, Any]:
-    """Restore the rows of robots that fail in this step or have failed before, and flag them."""
+    """Flag robots that fail in this step, and restore the rows of all failed robots."""
     failed = (flags > 0) | ~xp.all(xp.isfinite(after), axis=0)
     return xp.where(failed, before, after), failed.astype(flags.dtype)
 
@@ -174,7 +174,7 @@ def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
 
 
 def _controls(xp: Any, ctrl: Any, layout: Layout) -> list[Any]:
-    """Return the data of each control slot, [N] or [K, N]."""
+    """Return the data of each slot of ctrl, [N] or [K, N]."""
     return [
         ctrl[:, slot[0]] if len(slot) == 1 else xp.stack([ctrl[:, i] for i in slot])
         for slot in layout.controls

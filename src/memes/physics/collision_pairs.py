@@ -49,7 +49,7 @@ def contacts_of(
     *,
     self_collision: bool,
 ) -> tuple[Contact, ...]:
-    """Return all possible contacts of moving geoms with the static world."""
+    """Return all possible contacts between moving geoms and the static world."""
     contacts: list[Contact] = []
     if disabled(m, "contact") or disabled(m, "constraint"):
         return ()
@@ -69,9 +69,10 @@ def contacts_of(
 
 
 def _pairs(m: mujoco.MjModel, link_of: list[int]) -> dict[tuple[int, int], Parameters]:
-    """Return the parameters of all pairs of geoms that may touch; at least one geom of a pair moves.
+    """Return the contact parameters of all pairs of geoms that may touch.
 
-    The parameters of explicit pairs replace those of the geoms.
+    At least one geom of each pair moves. The parameters of explicit pairs replace the parameters that
+    follow from the geoms.
     """
     pairs: dict[tuple[int, int], Parameters] = {}
     excluded = {tuple(sorted(divmod(int(s), 1 << 16))) for s in m.exclude_signature}
@@ -167,7 +168,8 @@ def _contacts(
 def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
     """Return the contact parameters of two geoms.
 
-    The geom with the higher priority determines them. If the priorities are equal, they are mixed.
+    The geom with the higher priority determines the parameters. If both geoms have equal priority, their
+    parameters are mixed.
     """
     margin = float(m.geom_margin[a] + m.geom_margin[b])
     if m.geom_priority[a] != m.geom_priority[b]:
@@ -188,7 +190,7 @@ def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
 def impedance_of(
     m: mujoco.MjModel, solref: np.ndarray, solimp: np.ndarray, where: str, reasons: Reasons
 ) -> Impedance:
-    """Return the constraint parameters for solref and solimp; `where` is the element that has them."""
+    """Return the constraint parameters for the `solref` and `solimp` of the element `where`."""
     low, high, width, middle, power = map(float, solimp)
     low, high = np.clip([low, high], 1e-4, 0.9999)
     middle = float(np.clip(middle, 1e-4, 0.9999))

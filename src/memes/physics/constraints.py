@@ -17,17 +17,17 @@ SMALL = 1e-12
 
 
 class Row(NamedTuple):
-    """A constraint: a contact with 1, 3, 4 or 6 components, a joint limit, or the friction of a dof.
+    """A constraint: a contact with 1, 3, 4 or 6 components, a joint limit, or dry friction of a dof.
 
     Attributes:
         jacobian: For each dof that affects the constraint, the effect of unit velocity on each
             component.
-        stiffness: D in the problem; 0 if the constraint is not active.
-        friction: Friction coefficients of a contact, one per component except for the first.
+        stiffness: D in the problem, or 0 if the constraint is not active.
+        friction: Friction coefficients of a contact, one for each component except the first.
         reference: Negative reference acceleration of each component.
         stacked: Whether the row represents K copies.
-        most: Maximum force of the friction of a dof, which acts in both directions. None for other rows,
-            which only push.
+        most: Maximum force of the dry friction of a dof, which acts in both directions. None for
+            contacts and limits, which only push.
     """
 
     jacobian: dict[int, list[Scalar]]
@@ -41,7 +41,8 @@ class Row(NamedTuple):
 class Touch(NamedTuple):
     """The geometry of a contact.
 
-    `place` is relative to the origin of the tree. The rows of `frame` are the normal and two tangents.
+    `place` is the contact point relative to the origin of the tree. The rows of `frame` are the normal
+    and two tangents.
     """
 
     distance: Scalar
@@ -57,9 +58,9 @@ def usual_rows(
     qpos: Sequence[Scalar],
     qvel: Sequence[Scalar],
 ) -> list[Row]:
-    """Return the rows of contacts, of joint limits and of the friction of dofs.
+    """Return the rows of contacts, joint limits and dry friction.
 
-    Inactive constraints are included.
+    The result includes inactive constraints.
     """
     rows = [contact_row(tree, frames, rivals, qvel) for rivals in contacts]
     for link, stacked in zip(model.links, tree.stacked_link, strict=True):
@@ -93,7 +94,7 @@ def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scala
 
 
 def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stacked: bool) -> Row:
-    """Return the row of a joint limit, for the nearer end of the joint's range."""
+    """Return the row of a joint limit, which acts at the nearer end of the joint's range."""
     assert joint.limit is not None
     limit = joint.limit
     above, below = qpos[joint.qpos] - limit.low, limit.high - qpos[joint.qpos]
@@ -105,7 +106,7 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
 
 
 def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
-    """Return the row of the friction of a dof, which reduces its velocity."""
+    """Return the row of the dry friction of a dof, which reduces the dof's velocity."""
     reference = [friction.damping * velocity]
     return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
@@ -121,7 +122,7 @@ def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: in
 def _soft(
     impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
 ) -> tuple[Scalar, list[Scalar]]:
-    """Return D and the negative reference acceleration; `violation` is of the first component."""
+    """Return D and the negative reference acceleration, given the `violation` of the first component."""
     r = _impedance(impedance, violation)
     stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
     reference = [impedance.damping * v for v in velocity]
@@ -181,7 +182,7 @@ def _offset(contact: Contact, centre: Centre) -> Vector:
 
 
 def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
-    """Return the condition that a robot is near enough to a static shape for an active contact."""
+    """Return the condition that a robot is close enough to a static shape for an active contact."""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):
@@ -220,7 +221,7 @@ def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
 
 
 def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the distance of a ball from a shape, and the normal of the shape at the contact."""
+    """Return the distance between a ball and a shape, and the normal of the shape at the contact."""
     if contact.shape == "plane":
         normal = la.column(contact.frame, 2)
         return la.dot(normal, offset) - contact.radius, normal
@@ -232,9 +233,10 @@ def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 
 
 def _away(contact: Contact, offset: Vector) -> Vector:
-    """Return the vector from the nearest point of a box, or of the core of a capsule or a sphere.
+    """Return the vector from the nearest point of a shape to the centre of the ball.
 
-    The vector ends at the centre of the ball. For boxes, it is in the frame of the box.
+    For a box, the vector is in the frame of the box. For a capsule or a sphere, it starts at the nearest
+    point of the axis or at the centre.
     """
     if contact.shape == "box":
         local = la.apply_transposed(contact.frame, offset)
@@ -248,7 +250,7 @@ def _away(contact: Contact, offset: Vector) -> Vector:
 
 
 def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the distance of a ball from a box, and the normal; the ball's centre may be inside."""
+    """Return the distance of a ball, whose centre may be inside the box, and the normal of the box."""
     local = la.apply_transposed(contact.frame, offset)
     away = _away(contact, offset)
     square = la.dot(away, away)
@@ -271,8 +273,8 @@ def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 def _frame(normal: Vector, along: Vector | None) -> Matrix:
     """Return the normal and two tangents, as in MuJoCo.
 
-    The first tangent is `along`, made orthogonal to the normal. If `along` is None, the y axis replaces
-    it, or the z axis if the normal is close to y.
+    The first tangent is the part of `along` that is orthogonal to the normal. If `along` is None, the y
+    axis is used, or the z axis if the normal is close to the y axis.
     """
     if along is None:
         flat = la.less(la.absolute(normal[1]), 0.5)

@@ -53,7 +53,7 @@ def cuda_backend(
             jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
         ]
-        # The update in place avoids copies of the state between the steps of a scan.
+        # Updating in place avoids copies of the state between the steps of a scan.
         return tuple(
             launch(
                 kernel,

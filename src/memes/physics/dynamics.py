@@ -1,8 +1,8 @@
 """Rigid-body dynamics of a model: kinematics, mass matrix, and forces.
 
 All loops over links are unrolled. Spatial vectors are pairs (angular, linear) in world axes, relative to
-the origin of their tree. This point moves with the root of the tree, so that float32 stays accurate far
-from the origin of the world. The uniform motion of the point does not affect the dynamics (Galilean
+the origin of their tree. The origin of a tree moves with its root, so that float32 stays accurate far
+from the origin of the world. The dynamics do not depend on uniform motion of the origin (Galilean
 invariance).
 """
 
@@ -82,9 +82,9 @@ def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
 
 
 def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
-    """Return the joints of a link, each with a flag for leading slides of a root.
+    """Return the joints of a link, each with a flag that marks leading slides of a root.
 
-    The flag is True if the link is a root, and the joint and all joints before it are slides.
+    The flag of a joint is True if the link is a root, and the joint and all joints before it are slides.
     """
     leads = link.parent < 0
     joints = []
@@ -129,10 +129,10 @@ def inertias(model: Model, frames: Frames) -> list[Inertia]:
 
 
 def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
-    """Return the most frequent principal moment, and the axes that have a different moment.
+    """Return the most frequent principal moment, and the axes with a different moment.
 
-    The inertia is this moment times the identity, plus a rank-one term per axis. A capsule needs one
-    such term, and a sphere needs none.
+    The inertia is this moment times the identity, plus a rank-one term for each returned axis. A capsule
+    has one such axis, and a sphere has none.
     """
 
     def equal(a: Scalar, b: Scalar) -> bool:
@@ -148,7 +148,7 @@ def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
 
 
 def _times(inertia: Inertia, motion: Spatial) -> Spatial:
-    """Multiply an inertia by a spatial velocity; the result is a spatial momentum."""
+    """Multiply an inertia by a spatial velocity, which gives a spatial momentum."""
     angular, linear = motion
     xx, yy, zz, xy, xz, yz = inertia.rotational
     moment = la.apply([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], angular)
@@ -243,7 +243,7 @@ def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
 
 
 def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
-    """Return links from the leaves to the roots, each with its parent and a new `Flow`."""
+    """Return all links with parents, from the leaves inwards, each with its parent and a new `Flow`."""
     return [
         (k, model.links[k].parent, Flow(tree))
         for k in range(len(model.links) - 1, -1, -1)
@@ -282,7 +282,7 @@ def applied_force(
 def _drives(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> Iterator[tuple[int, Scalar]]:
-    """Generate pairs of an actuator's dof and its force on the dof."""
+    """Yield for each actuator its dof and its force on this dof."""
     for actuator in model.actuators:
         pull = _pull(actuator, qpos, qvel, ctrl)
         if actuator.force_range:
@@ -291,7 +291,7 @@ def _drives(
 
 
 def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
-    """Return the range of the total actuator force for each dof that has such a range."""
+    """Return the range of the total actuator force for each dof with a limited actuator force."""
     joints = [joint for link in model.links for joint in link.joints]
     return {joint.dof: joint.drive_range for joint in joints if joint.drive_range is not None}
 
@@ -312,7 +312,7 @@ def _pull(
 def implicit_damping(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> dict[int, Scalar]:
-    """Return the damping that the integrator treats implicitly, for each dof.
+    """Return the damping of each dof that the integrator treats implicitly.
 
     The damping is the negative derivative of the force with respect to the velocity. `euler` uses the
     damping of joints. `implicitfast` also uses the damping of actuators whose force is within its range.

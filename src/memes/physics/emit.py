@@ -1,8 +1,8 @@
 """Generation of C++ code for a timestep, for CPUs (`native.py`) and GPUs (`cuda_backend.py`).
 
 The code uses values of type `V`, conditions of type `I`, and a few functions such as `choose`, `least`
-and `root`. Each target defines them in its prelude. On CPUs, a value is a vector of several robots. On
-GPUs, it is a number of one leg of one robot.
+and `root`. The C++ files `native.cc` and `cuda.cu` define these types and functions. On CPUs, a value is
+a vector with one number for each of several robots. On GPUs, it is a number for one leg of one robot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memes.physics.step import Phase
 
 
 class Expression:
-    """A C++ variable; each arithmetic operation on it appends a line of code."""
+    """A C++ variable. Each arithmetic operation on it appends a line of code."""
 
     __slots__ = ("name", "program")
 
@@ -63,7 +63,7 @@ def _literal(x: Any) -> str:
 
 
 class GeneratedCode:
-    """The C++ code of a step, which tracing generates line by line.
+    """The C++ code of a step, which is generated line by line during tracing.
 
     Attributes:
         lines: Body of a step.
@@ -126,9 +126,9 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Append both alternatives; the code skips an alternative that no robot in the group takes.
+        """Append both alternatives. The code skips an alternative if no robot in the group needs it.
 
-        A group consists of the robots of a vector or a warp.
+        A group consists of the robots in a vector or in a warp.
         """
         if not isinstance(condition, Value):
             return then()
@@ -150,7 +150,7 @@ class GeneratedCode:
 
 
 def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
-    """Generate a step on the arrays `x` (qpos, qvel and warm start) and `c` (controls)."""
+    """Generate the code of a step. `x` contains qpos, qvel and the warm start, `c` the controls."""
     model, program = stacked.model, GeneratedCode()
 
     def read(array: str, start: int, count: int) -> list[Scalar]:
@@ -167,6 +167,6 @@ def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
 
 
 def simulator(file: str, **parts: Any) -> str:
-    """Return the C++ source in a file of this folder, with its placeholders replaced."""
+    """Return the source code in a file of this folder, with its placeholders replaced."""
     folder = resources.files("memes.physics")
     return written((folder / file).read_text(), ANGLES=(folder / "angles.h").read_text(), **parts)

@@ -41,8 +41,8 @@ BACKENDS = {
 class RobotState(NamedTuple):
     """State of N robots.
 
-    Use methods of the engine, such as `qpos` and `qvel`, to read it. A robot whose state becomes
-    non-finite keeps the state before that step, and is marked as failed.
+    Use methods of the engine, such as `qpos` and `qvel`, to read the state. A robot whose state becomes
+    non-finite keeps the state that it had before that step, and is marked as failed.
 
     Attributes:
         rows: Positions, velocities and solver data in an internal order, [R, N].
@@ -66,7 +66,7 @@ class Engine:
         model: The compiled MuJoCo model.
         backend: Name of the backend: `numpy`, `xla`, `cuda` or `native`.
         substeps: Timesteps per call of `step`.
-        copies: Number of isomorphic subtrees that are simulated as one, K.
+        copies: K, the number of isomorphic subtrees that are stacked and simulated as one.
         self_collision: The `self_collision` argument of `compile`. If False, contacts between moving
             geoms are ignored.
     """
@@ -83,10 +83,10 @@ class Engine:
 
     @property
     def compiler_options(self) -> dict[str, str]:
-        """Options for the `jax.jit` of a rollout that make the backend faster; usually empty.
+        """Options that make the `jax.jit` of a rollout faster. Empty unless `xla` runs on CPUs.
 
-        On CPUs, XLA's fusion recomputes values of such programs many times. Without fusion, `xla` is
-        several times faster on CPUs.
+        On CPUs, XLA's fusion would compute many values of a rollout repeatedly. Without fusion, `xla` is
+        several times faster there.
         """
         slow_fusion = self.backend == "xla" and jax.default_backend() == "cpu"
         return {"xla_disable_hlo_passes": "fusion"} if slow_fusion else {}
@@ -96,7 +96,7 @@ class Engine:
         return np if self.backend == "numpy" else jnp
 
     def init(self, qpos: Array, qvel: Array | None = None) -> RobotState:
-        """Return a state from `qpos[N, nq]` and `qvel[N, nv]`; without `qvel`, robots are at rest."""
+        """Return a state with `qpos[N, nq]` and `qvel[N, nv]`. If `qvel` is None, robots are at rest."""
         xp = self._xp
         position = xp.asarray(qpos, self._dtype)
         require(
@@ -149,7 +149,7 @@ class Engine:
         return tuple(dict.fromkeys(contact.name for contact in self._own.contacts))
 
     def contacts(self, state: RobotState) -> Array:
-        """Return which pairs of geoms touch, bool[N, pairs], in the order of `contact_names`."""
+        """Return whether each pair of geoms touches, bool[N, pairs], in the order of `contact_names`."""
         xp = self._xp
         frames = self._frames(state)
         touching: dict[str, Any] = {}
@@ -213,13 +213,13 @@ def compile(
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
             compiler and NVRTC) or `native` (CPUs with a C++ compiler). `auto` selects the fastest
             available one.
-        self_collision: Whether contacts between moving geoms are simulated. They are not supported, so
-            `compile` refuses models that have them. With False, they are ignored, which changes the
-            physics: legs pass through each other.
+        self_collision: Whether to simulate contacts between moving geoms. They are not supported, so
+            `compile` rejects models with such contacts. If False, such contacts are ignored, which
+            changes the physics: legs pass through each other.
 
     Raises:
-        UsageError: The model uses unsupported features, all of which the message lists, or an argument
-            is invalid.
+        UsageError: If an argument is invalid, or if the model uses unsupported features. The error
+            message lists all unsupported features.
     """
     at_least(1, substeps=substeps)
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity

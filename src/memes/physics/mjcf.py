@@ -23,7 +23,7 @@ NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIA
 
 
 def disabled(m: mujoco.MjModel, feature: str) -> bool:
-    """Return True if a <flag> of the model disables a feature."""
+    """Return True if the model disables a feature by a <flag>."""
     return bool(m.opt.disableflags & int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{feature.upper()}")))
 
 
@@ -44,7 +44,7 @@ def rotation_of(quaternion: np.ndarray) -> np.ndarray:
 def pose_of_inertia(m: mujoco.MjModel, body: int) -> Placed:
     """Return the pose of a body's inertia in the frame of the body.
 
-    MuJoCo replaces a pose that is close to the frame of the body by this frame (`body_sameframe`).
+    If the pose is close to the frame of the body, MuJoCo uses the frame of the body (`body_sameframe`).
     """
     same = m.body_sameframe[body]
     rotation = np.eye(3) if same in SAME_ROTATION else rotation_of(m.body_iquat[body])

@@ -14,7 +14,8 @@ DOF_SIZE = {"free": 6, "ball": 3, "slide": 1, "hinge": 1}
 class Impedance(NamedTuple):
     """Parameters of MuJoCo's soft constraints.
 
-    `stiffness` and `damping` define the reference acceleration. The other fields are from solimp.
+    `stiffness` and `damping` define the reference acceleration. The other fields are taken from
+    `solimp`.
     """
 
     stiffness: Scalar
@@ -46,8 +47,8 @@ class DryFriction(NamedTuple):
 class Joint(NamedTuple):
     """A joint of a link.
 
-    `qpos` and `dof` are the first indices of the joint, and `reference` is its zero position. The total
-    force of its actuators is clipped to `drive_range`.
+    `qpos` and `dof` are the joint's first indices in MuJoCo's vectors, and `reference` is its zero
+    position. The total force of its actuators is clipped to `drive_range`.
     """
 
     kind: str
@@ -69,8 +70,8 @@ class Joint(NamedTuple):
 class Link(NamedTuple):
     """A moving body, including the bodies that are welded to it.
 
-    `parent` is the index of the parent link, or -1 for the world. `rotation` and `translation` are the
-    pose in the frame of the parent. The inertia about the centre of mass has the `principal` moments
+    `parent` is the index of the parent link, or -1 for the world. `rotation` and `translation` define
+    the pose in the frame of the parent. The inertia about the centre of mass has the `principal` moments
     along the columns of `axes`.
     """
 
@@ -91,9 +92,9 @@ class Surface(NamedTuple):
         kind: Type of the geom: `box`, `cylinder` or `ellipsoid`.
         size: Half sizes of a box, radius and half length of a cylinder, or half axes of an ellipsoid.
         axes: Axes of the geom in the frame of the link, as columns.
-        which: Selection of the point. For a box, these are the signs of a corner. For a cylinder, these
-            are the cosine and sine of the angle from the lowest point of the rim, and 1 for the lower
-            end or -1 for the upper end.
+        which: Selection of the point. For a box, `which` contains the signs of the coordinates of a
+            corner. For a cylinder, it contains the cosine and sine of the angle from the lowest point of
+            the rim, and 1 for the lower or -1 for the upper rim.
     """
 
     kind: str
@@ -120,8 +121,8 @@ class Contact(NamedTuple):
             capsule.
         size: Half sizes of a box, radius and half length of a capsule, or radius of a sphere.
         dimensions: Number of components of the contact force: 1, 3, 4 or 6.
-        friction: Coefficients for all components except for the normal force: two for sliding, one for
-            spinning about the normal, two for rolling.
+        friction: Coefficients for all components except the normal force: two for sliding, one for
+            spinning about the normal, and two for rolling.
         margin: Distance below which the contact is active.
         weight: Inverse weight of the contact in MuJoCo's constraint problem.
         impedance: Parameters of the soft constraint.

@@ -1,7 +1,7 @@
 """The `native` backend, which executes vectorised C++ on CPUs through `jax.ffi`.
 
 Each scalar of the program becomes a vector for 4, 8 or 16 robots, depending on the processor. A step
-consists of a few thousand vector operations. The code is compiled once and cached.
+requires a few thousand vector operations. The code is compiled once and cached.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Obstacles, which are static shapes that robots rarely touch.
+"""Obstacles: static shapes that robots rarely touch.
 
-Obstacles that are too far apart for simultaneous contacts form a group.
+Obstacles that one ball cannot touch at the same time, because they are too far apart, form a group.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from memes.physics.algebra import Scalar, Stacked
 from memes.physics.model import Contact, Model
 
-# Contacts of one ball that share a constraint, because at most one of them can be active.
+# Contacts of one ball that share a constraint, because at most one contact can be active at a time.
 Rivals = tuple[Contact, ...]
 
 
@@ -28,7 +28,7 @@ def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
 
 
 def _rivals(contacts: list[Contact]) -> list[Rivals]:
-    """Group contacts that exclude each other; a contact joins the first possible group."""
+    """Group contacts that exclude each other. Each contact joins the first possible group."""
     groups: list[list[Contact]] = []
     for contact in contacts:
         for group in groups:
@@ -41,16 +41,16 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 
 def _exclude(a: Contact, b: Contact) -> bool:
-    """Return True if one ball cannot touch the shapes of both contacts at the same time.
+    """Return True if two contacts have the same ball, which cannot touch both shapes at the same time.
 
-    All other data of the contacts must be equal.
+    Apart from names and shapes, the data of both contacts must be equal.
     """
     same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
     return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))
 
 
 def _distance(a: Contact, b: Contact) -> float:
-    """Return a lower bound of the distance of two static shapes: the largest gap along several axes."""
+    """Return a lower bound of the distance between two shapes: the largest gap along several axes."""
     if "plane" in (a.shape, b.shape):
         return 0.0
     between = _vector(a.place) - _vector(b.place)
@@ -64,7 +64,7 @@ def _distance(a: Contact, b: Contact) -> float:
 
 
 def _half_width(contact: Contact, direction: np.ndarray) -> float:
-    """Return half of a shape's extent along a direction; shapes are symmetric about their centre."""
+    """Return half of a shape's extent along a direction. All shapes are symmetric about their centre."""
     along = np.abs(np.array(contact.frame, float).T @ direction)
     size = _vector(contact.size)
     if contact.shape == "box":

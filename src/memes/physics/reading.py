@@ -27,7 +27,7 @@ from memes.physics.refusals import Reasons, note_unsupported
 
 
 def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
-    """Return the compiled model for a model, a path or an XML string."""
+    """Return a compiled model, given a compiled model, a path or an XML string."""
     if isinstance(source, mujoco.MjModel):
         return source
     text = str(source)
@@ -42,7 +42,7 @@ def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
 def read(m: mujoco.MjModel, *, self_collision: bool = True) -> Model:
     """Translate a compiled model, or raise a `UsageError` that lists its unsupported features.
 
-    Without `self_collision`, contacts between moving geoms are left out of the model.
+    If `self_collision` is False, the result omits contacts between moving geoms.
     """
     reasons = Reasons()
     note_unsupported(m, reasons)

@@ -1,4 +1,4 @@
-"""Checks that find all unsupported features of a model, for a single error message."""
+"""Checks for unsupported features of a model. A single error message lists all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memes.physics.mjcf import (
 )
 from memes.physics.model import KINDS
 
-# Counts and arrays of the model that must be zero, and the elements that make them non-zero.
+# Counts and arrays of the model that must be zero, and the elements of MJCF that make them non-zero.
 MUST_BE_ZERO = {
     "nflex": "<flex>",
     "nplugin": "plugins",
@@ -37,7 +37,7 @@ MUST_BE_ZERO = {
     "actuator_damping": "actuator 'damping'",
     "actuator_dampingpoly": "polynomial actuator 'damping'",
     "actuator_delay": "actuator 'delay'",
-    # A tendon without these properties exerts no force, unless an actuator uses it.
+    # A tendon without these properties exerts no force, unless an actuator drives it.
     "tendon_stiffness": "'stiffness' of a <tendon>",
     "tendon_stiffnesspoly": "polynomial 'stiffness' of a <tendon>",
     "tendon_damping": "'damping' of a <tendon>",
@@ -54,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# MuJoCo's names of supported flags, and of flags without effect, with the reason.
+# MuJoCo's names of flags that are supported or have no effect, with the reason.
 OBEYED = (
     "constraint",
     "equality",
@@ -102,9 +102,9 @@ class Reasons:
         self._found: dict[tuple[str, str], list[str]] = {}
 
     def unless(self, condition: Any, what: str, where: str = "", option: str = "") -> None:
-        """Record the feature `what` of the element `where`, unless the condition is true.
+        """Record the unsupported feature `what` of the element `where`, unless the condition is true.
 
-        `option` is the option that ignores the feature.
+        `option` names the option with which the feature is ignored.
         """
         if not condition:
             self._found.setdefault((what, option), []).append(where)
@@ -124,7 +124,7 @@ def _kind(what: str, option: str, where: list[str]) -> str:
 
 
 def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
-    """Record all unsupported features of the model, except for features of collisions."""
+    """Record all unsupported features of the model, except for those of collisions."""
     require(m.nv > 0, "model has no joints")
     for attribute, element in MUST_BE_ZERO.items():
         off = any(disabled(m, flag) for flag in _UNLESS_DISABLED.get(attribute, ()))

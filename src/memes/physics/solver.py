@@ -4,12 +4,12 @@
 
 Each constraint has one or more edges:
 
-- A contact with friction has two edges of its pyramid for each direction except for the normal.
-- A limit or a frictionless contact has one edge. The cost of these edges is s(e) = 1/2 D min(0, e)^2.
-- The friction f of a dof has one edge with Huber's cost s(e) = c e - 1/2 c^2 / D in both directions.
-  Here, c is D e clipped to [-f, f].
+- A contact with friction has two edges of the friction pyramid for each component except the normal. - A
+limit or a frictionless contact has one edge. The cost of these edges is s(e) = 1/2 D min(0, e)^2. - Dry
+friction of a dof with force limit f has one edge with Huber's cost s(e) = c e - 1/2 c^2 / D, where c is
+D e clipped to [-f, f].
 
-M + J'DJ has the sparsity of the tree, so each iteration needs one sparse factorisation.
+M + J'DJ has the sparsity of the tree, so each iteration requires only one sparse factorisation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
-# The line search rejects steps into this share of the bracket at its far end.
+# The line search rejects steps that end in this share of the bracket at its far end.
 FAR_END = 1 / 16
 
 
@@ -71,13 +71,14 @@ Alternative = Callable[[], Sequence[Scalar]]
 
 
 class ControlFlow(NamedTuple):
-    """Implementation of loops and branches by a backend.
+    """Loops and branches, as implemented by a backend.
 
     Attributes:
         repeat: `(count, body, start, stacked) -> scalars`, which applies the body `count` times.
-            `stacked` is True for scalars that represent K copies.
+            `stacked` has one flag per scalar, which is True for scalars that represent K copies.
         branch: `(condition, then, otherwise) -> scalars`, which selects an alternative for each robot.
-            If the condition is false, both alternatives are correct, and `otherwise` is cheaper.
+            If the condition is false, both alternatives give correct results, and `otherwise` is
+            cheaper.
     """
 
     repeat: Callable[[int, Body, Scalars, Sequence[bool]], Scalars]
@@ -142,7 +143,7 @@ def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _pull(row: Row, e: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the force s'(e) of a friction row, and its curvature: D below the force limit, else 0."""
+    """Return the force s'(e) of a friction row, and s''(e): D below the force limit, otherwise 0."""
     assert row.most is not None
     wanted = row.stiffness * e
     inside = la.less(la.absolute(wanted), row.most)
@@ -183,7 +184,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """Sum the terms of all rows; stacked rows contribute the sum over their K copies."""
+    """Sum the terms of all rows, with a sum over the K copies of stacked rows."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):
@@ -220,7 +221,7 @@ def _constraint_force(tree: Tree, rows: list[Row], components: list[list[Scalar]
 
 
 def _spread(tree: Tree, row: Row, push: list[Scalar], force: dict[int, Scalar], flow: Flow) -> None:
-    """Add J' push to the forces on the dofs, for one row."""
+    """Add J' push of one row to the forces on the dofs."""
     for d, entries in row.jacobian.items():
         crosses = row.stacked and not tree.stacked[d]
         flow.add(force, d, la.dot(entries, push), crosses=crosses)
@@ -265,7 +266,7 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
 
 
 def _curvature(row: Row, active: list[Scalar]) -> dict[int, list[Scalar]]:
-    """Return E' diag(active) E times the Jacobian column of each dof; E maps components to edges."""
+    """Return E' diag(active) E times each dof's Jacobian column, where E maps components to edges."""
     if len(active) == 1:
         return {d: [active[0] * entries[0]] for d, entries in row.jacobian.items()}
     first, second = active[::2], active[1::2]
@@ -291,7 +292,7 @@ def _line_search(
     moved: list[list[Scalar]],
     steps: int,
 ) -> Scalar:
-    """Return the step length that Newton steps within a shrinking bracket find."""
+    """Find the step length by Newton steps within a shrinking bracket."""
     if steps == 0:
         return 1.0
     kinks = any(row.most is not None for row in rows)
@@ -328,7 +329,8 @@ def _line_search(
         low, high = la.where(downhill, length, low), la.where(downhill, high, length)
         newton = length - gradient / la.maximum(curvature, 1e-12)
         if kinks:
-            # Steps to the far end are rejected, because steps could alternate between the ends.
+            # Steps to the far end of the bracket are rejected, because steps could alternate between
+            # both ends.
             beyond = la.where(downhill, newton - high, low - newton)
             keep = la.less(beyond, FAR_END * (low - high))
         else:

@@ -1,8 +1,8 @@
 """Stacking of isomorphic subtrees, such as the legs of an ant.
 
-The model keeps only one of K sibling subtrees of equal structure. Its constants become `Stacked`, and
-its run-time values get a leading axis of size K. The code of these subtrees becomes K times shorter, so
-that XLA compiles it in reasonable time.
+Of K sibling subtrees with equal structure, the model keeps only one. The constants of this subtree
+become `Stacked`, and its run-time values get a leading axis of size K. The code of the subtrees becomes
+K times shorter, so that XLA compiles it in reasonable time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Slots = tuple[tuple[int, ...], ...]
 
 
 class Layout(NamedTuple):
-    """Indices in MuJoCo's vectors: K indices for each stacked scalar, and one for each other scalar."""
+    """Indices in MuJoCo's vectors: K indices for each stacked scalar, and one for any other scalar."""
 
     qpos: Slots
     dofs: Slots
@@ -57,9 +57,9 @@ def stacked(model: Model) -> StackedModel:
 
 
 def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
-    """Return the K that stacks the most dofs, and all families of K subtrees.
+    """Return the K for which the most dofs are stacked, and all families of K subtrees.
 
-    A subtree is a list of links.
+    A family consists of isomorphic siblings, and a subtree is a list of links.
     """
     children: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(model.links):
@@ -95,9 +95,9 @@ def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
 
 
 def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
-    """Return the structure of a subtree, which subtrees must share to be stacked.
+    """Return the structure of a subtree. Subtrees can be stacked if their structures are equal.
 
-    It contains everything except for the values of constants.
+    The structure contains all data except the values of constants.
     """
     actuators: dict[int, list[Actuator]] = defaultdict(list)
     for actuator in model.actuators:
@@ -127,7 +127,7 @@ def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
 
 
 def _assemble(model: Model, groups: list[list[int]], copies: int) -> StackedModel:
-    """Return the model whose link i represents the links `groups[i]`."""
+    """Return a model in which link i represents the links `groups[i]`."""
     place = {group[0]: i for i, group in enumerate(groups)}
     links: list[Link] = []
     qpos: list[tuple[int, ...]] = []
@@ -176,7 +176,7 @@ def _assemble(model: Model, groups: list[list[int]], copies: int) -> StackedMode
 
 
 def _merge(parts: list[Any]) -> Any:
-    """Merge K structures of equal form; their floats are stacked, and all other data must be equal."""
+    """Merge K structures of equal form. Their floats are stacked, and all other data must be equal."""
     first = parts[0]
     if len(parts) == 1 or first is None or isinstance(first, (str, int)):
         return first

@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Mass matrix, forces and acceleration at a phase; angular parts of free joints use world axes."""
+    """Mass matrix, forces and acceleration at a phase. Angular parts of free joints use world axes."""
 
     mass: Sparse
     force: list[Scalar]
@@ -89,7 +89,7 @@ def _euler(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Take a step of semi-implicit Euler with implicit damping, as in MuJoCo."""
+    """Take a step of the semi-implicit Euler method with implicit damping, as MuJoCo does."""
     now = forward(model, tree, phase, ctrl, fidelity, control)
     acceleration = now.acceleration
     damping = dynamics.implicit_damping(model, phase.qpos, phase.qvel, ctrl)
@@ -115,8 +115,8 @@ def _rk4(
 ) -> Phase:
     """Take a step of the fourth-order Runge-Kutta-Munthe-Kaas method.
 
-    Rotations are integrated in their tangent space. The four stages are a loop, so that the program
-    contains the code of one stage. The state of a stage consists of a position, a velocity and the
+    Rotations are integrated in their tangent space. A loop computes the four stages, so that the program
+    contains the code of only one stage. The state of a stage consists of a position, a velocity and the
     rotation since the start. The weights of the stages are proportional to 1, 2, 2 and 1.
     """
     dt, nq, nv = model.timestep, model.nq, model.nv
@@ -153,7 +153,7 @@ def _rk4(
 
 
 def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
-    """Return a flag for each entry of qpos, which is True if the entry represents K copies."""
+    """Return one flag per entry of qpos, which is True if the entry represents K copies."""
     flags = [False] * model.nq
     for joint in _joints(model):
         for k in range(QPOS_SIZE[joint.kind]):
@@ -183,7 +183,7 @@ def _joints(model: Model) -> list[Joint]:
 def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[Scalar]:  # type: ignore[no-untyped-def]
     """Convert the angular parts of free joints by `turn`.
 
-    States contain them in body axes, and the dynamics use world axes.
+    States contain the angular parts in body axes, whereas the dynamics use world axes.
     """
     turned = list(x)
     for joint in _joints(model):
@@ -196,7 +196,7 @@ def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[S
 def integrate_position(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: Scalar
 ) -> list[Scalar]:
-    """Return the positions after a time dt with constant velocity."""
+    """Return the positions after motion with constant velocity for a time dt."""
     moved = list(qpos)
     for joint in _joints(model):
         q, d = joint.qpos, joint.dof

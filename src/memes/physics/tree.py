@@ -1,12 +1,12 @@
 """The tree of degrees of freedom, and linear algebra that preserves its sparsity.
 
-Row d of a sparse matrix has entries only at d and its ancestors. The mass matrix has this form. The
-Newton matrix M + J'DJ also has it, because contacts are only with the static world. Matrices are
-dictionaries `{(dof, ancestor or itself): scalar}`. Factorisation and solution use Featherstone's L'DL
-algorithm with unrolled loops.
+Row d of a sparse matrix has entries only at d and its ancestors. The mass matrix M has this form. The
+Newton matrix M + J'DJ also has this form, because robots touch only the static world. Matrices are
+dictionaries `{(dof, ancestor or itself): scalar}`. Featherstone's L'DL algorithm, with unrolled loops,
+factorises and solves.
 
-Dofs of isomorphic subtrees are stacked, so that one dof represents K copies. Contributions of stacked
-dofs to dofs of the trunk are summed over the copies.
+Dofs of isomorphic subtrees are stacked, so that one dof represents K copies. All other dofs form the
+trunk. Contributions of stacked dofs to the trunk are summed over the copies.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def total(tree: Tree, x: Scalar) -> Scalar:
 class Flow:
     """Accumulator for sums towards the root.
 
-    It collects the contributions of stacked parts to the trunk, and sums them over the copies once.
+    An accumulator collects the contributions of stacked parts to the trunk, and sums them over the
+    copies only once.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -93,12 +94,12 @@ class Flow:
         self._crossing: dict[Any, Scalar] = {}
 
     def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Add x to `into[key]`; contributions from a stacked part to the trunk wait for `settle`."""
+        """Add x to `into[key]`. Contributions from a stacked part to the trunk are added by `settle`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) + x
 
     def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Subtract x from `into[key]`; contributions to the trunk wait for `settle`, as in `add`."""
+        """Subtract x from `into[key]`. As in `add`, contributions to the trunk wait for `settle`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) - x
 
@@ -178,8 +179,8 @@ def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
 def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
     """Return the shares of a vector over the dofs.
 
-    The shares of an entry of the trunk are one number per copy, whose sum is the entry. Here, all copies
-    have equal shares. Entries of stacked dofs do not change.
+    An entry of the trunk is split into one share per copy, so that the shares add up to the entry. This
+    function makes the shares equal. Entries of stacked dofs do not change.
     """
     return [
         part if stacked else (1 / tree.copies) * part
@@ -188,5 +189,5 @@ def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Compute the inner product over all dofs of a vector a and a vector b in shares."""
+    """Compute the inner product of a vector a and a vector b, where b is given in shares."""
     return total(tree, dot(a, b))
