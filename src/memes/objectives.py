@@ -37,7 +37,7 @@ class Objective(Protocol):
     ) -> tuple[PyTree, Utilities]:
         """Score M samples of each of L lanes, given `fitness[L, M]` and `feature[L, M, k]`.
 
-        A sample whose evaluation is not finite has utility 0, so that it does not affect the gradient.
+        A sample with a non-finite evaluation has utility 0, so that it does not affect the gradient.
         """
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
@@ -45,7 +45,7 @@ class Objective(Protocol):
 
 
 class Stateless:
-    """The methods of an objective that has no state and one kind of candidates.
+    """The methods of an objective without a state, whose candidates all have the same kind.
 
     Attributes:
         purpose: The `Kind` of the candidates.
@@ -89,8 +89,8 @@ class OfTwo:
         return self.a.restart(key_a, state[0], where), self.b.restart(key_b, state[1], where)
 
 
-# Up to this number of samples, all pairs of samples are compared. On a GPU, this needs one fused kernel
-# instead of several kernels.
+# Up to this number of samples, all pairs of samples are compared. On a GPU, this comparison is one fused
+# kernel, whereas sorting needs several kernels.
 PAIRS = 1024
 PAIRS_ON_CPU = 256
 
@@ -98,7 +98,7 @@ PAIRS_ON_CPU = 256
 def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> Float[Array, "*l m"]:
     """Return ranks along the last axis, evenly spread over [-0.5, 0.5].
 
-    Equal values have the mean of their ranks. Samples that are not `valid` have rank 0 and do not affect
+    Equal values get the mean of their ranks. Samples that are not `valid` get rank 0 and do not affect
     the ranks of other samples.
     """
 
@@ -111,9 +111,9 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Return the number of valid entries below each entry minus the number above it, by comparing pairs.
+    """Compare all pairs, and return the number of valid entries below minus above each entry.
 
-    The result is float32 and is arbitrary for invalid entries.
+    The result is float32. It is arbitrary for invalid entries.
     """
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
@@ -121,16 +121,16 @@ def _beaten_by_pairs(values: Array, valid: Array) -> Array:
 
 
 def _beaten_by_sorting(values: Array, valid: Array) -> Array:
-    """Compute the same numbers as `_beaten_by_pairs` by sorting, in M log M steps."""
+    """Compute the result of `_beaten_by_pairs` by sorting, in O(M log M) operations."""
     behind = jnp.where(valid, values, jnp.inf)  # invalid entries are sorted last
-    # If there are n valid entries, the entry of rank r is above r - 1 and below n - r entries. Equal
-    # entries have the mean of their ranks.
+    # Of n valid entries, the entry of rank r is above r - 1 entries and below n - r entries. Equal
+    # entries get the mean of their ranks.
     ranks: Array = jax.scipy.stats.rankdata(behind, axis=-1)
     return 2 * ranks - 1 - jnp.sum(valid, axis=-1, keepdims=True)
 
 
 def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
-    """Return the centred ranks of samples by a score. Samples that are not finite have rank 0."""
+    """Return the centred ranks of samples by a score. Samples that are not finite get rank 0."""
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
@@ -202,9 +202,9 @@ class Novelty(Stateless):
 class DominatedNovelty(Stateless):
     """An objective that ranks samples by dominated novelty, to explore.
 
-    This score is the mean distance to the nearest fitter individuals among the parents, which are the
-    individuals of the archive or of the judge. `judges.DNSPopulation` describes the formula. Samples
-    that are fitter than all parents rank first.
+    This score is the mean distance to the nearest fitter parents. The parents are the individuals of the
+    archive or of the judge. The docstring of `judges.DNSPopulation` contains the formula. Samples that
+    are fitter than all parents rank first.
 
     Attributes:
         neighbours: Number of nearest fitter individuals.
@@ -243,11 +243,11 @@ class Improvement(Stateless):
 
 @dataclass(frozen=True)
 class TwoStageImprovement(Stateless):
-    """An objective that ranks samples by the improvement of the archive in two stages, to explore.
+    """An objective that ranks samples in two stages by how much they improve the archive, to explore.
 
-    Samples in empty cells rank above all other samples, and their order depends on their fitness. The
-    order of the other samples depends on the difference from the elite of their cell before this
-    generation. CMA-ME uses this improvement ranking ("2imp" in pyribs).
+    Samples in empty cells rank above all other samples, and are ordered by fitness. The other samples
+    are ordered by their fitness minus the fitness of the previous elite of their cell. CMA-ME uses this
+    improvement ranking ("2imp" in pyribs).
     """
 
     def utilities(
@@ -262,9 +262,9 @@ class TwoStageImprovement(Stateless):
 class Accepted:
     """An objective with positive utilities for the samples that the judge would accept.
 
-    The utility of an accepted sample is its utility by another objective plus 1. All other samples have
-    utility 0. The judge is used in its state before this generation. If the parents of a strategy are
-    the samples with positive utility, it learns only from accepted samples, as in CMA-ME. Reference:
+    The utility of an accepted sample is 1 plus its utility under another objective. All other samples
+    have utility 0. The judge is used in its state before this generation. A strategy whose parents are
+    the samples with positive utility learns only from accepted samples, as in CMA-ME. Reference:
     Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
     2020, arXiv:1912.02400.
 
@@ -302,9 +302,9 @@ class Accepted:
 class RandomDirection:
     """An objective that ranks samples along a random direction of the feature space, to explore.
 
-    Each lane draws its direction when it starts, uniformly among all directions, in units of the feature
-    bounds. Samples that the judge would accept rank above all other samples. CMA-ME uses this
-    random-direction ranking.
+    Each lane draws a uniformly random direction when it starts. Features are scaled by their ranges.
+    Samples that the judge would accept rank above all other samples. CMA-ME uses this random-direction
+    ranking.
 
     Attributes:
         features: Number of features.
@@ -345,7 +345,7 @@ class RandomDirection:
 
 
 def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Return scores [L, M] in the order of `score`, with the samples in `first` above all others."""
+    """Return scores [L, M] in the order of `score`, but with the samples in `first` above all others."""
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
@@ -388,7 +388,7 @@ class Adaptation(NamedTuple):
     Attributes:
         weight: Weight of the first objective.
         best: Best fitness so far.
-        waited: Number of generations since the best fitness improved or the weight fell.
+        waited: Number of generations since the best fitness last improved or the weight last fell.
     """
 
     weight: Float[Array, ""]
@@ -425,7 +425,7 @@ class AdaptiveBlend:
         at_least(1, patience=self.patience)
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
-        """Return the first states of both objectives, and the initial weight."""
+        """Return the initial states of both objectives, and the initial weight."""
         first = Adaptation(jnp.float32(self.weight), jnp.float32(-jnp.inf), jnp.int32(0))
         return *Blend(self.a, self.b).init(lanes), first
 
@@ -438,7 +438,7 @@ class AdaptiveBlend:
     def utilities(
         self, state: tuple[PyTree, PyTree, Adaptation], evaluation: Evaluation, context: Context
     ) -> tuple[tuple[PyTree, PyTree, Adaptation], Utilities]:
-        """Return the sum of the utilities of both objectives, with the present weights."""
+        """Return the sum of the utilities of both objectives, with the current weights."""
         state_a, of_a = self.a.utilities(state[0], evaluation, context)
         state_b, of_b = self.b.utilities(state[1], evaluation, context)
         now = self._adapt(state[2], jnp.max(context.archive.fitness))
@@ -462,14 +462,14 @@ class AdaptiveBlend:
 
 @dataclass(frozen=True)
 class Alternate(OfTwo):
-    """An objective that alternates between two objectives every `every` generations.
+    """An objective that switches between two objectives every `every` generations.
 
     Only the current objective is computed.
 
     Attributes:
         a: The first objective.
         b: The second objective.
-        every: Number of generations between changes.
+        every: Number of generations between switches.
     """
 
     a: Objective

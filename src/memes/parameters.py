@@ -1,4 +1,4 @@
-"""Options: each is declared once, as a keyword of a function or as a field of a dataclass."""
+"""Options, each of which is declared once, as a keyword of a function or as a field of a dataclass."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Parameter(NamedTuple):
 def parameters(of: Any) -> dict[str, Parameter]:
     """Return the fields of a dataclass instance, or the keyword-only parameters of a function, by name.
 
-    The help is the description under `Attributes:` or `Args:` in the docstring. A field that is a group
-    of options, such as `search: Search`, is replaced by the fields of the group.
+    The help text is the description under `Attributes:` or `Args:` in the docstring. The fields of a
+    group of options, such as `search: Search`, replace the group.
     """
     told = help_of(of)
     if not dataclasses.is_dataclass(of):
@@ -51,7 +51,7 @@ def parameters(of: Any) -> dict[str, Parameter]:
 
 
 def changed(options: T, changes: Mapping[str, Any]) -> T:
-    """Replace fields of a dataclass instance, including fields of its groups of options."""
+    """Replace fields of a dataclass instance, including the fields of its groups of options."""
     new = {}
     for name, hint, value in _fields(options):
         if dataclasses.is_dataclass(hint):
@@ -81,10 +81,10 @@ def help_of(of: Any) -> dict[str, str]:
 def flat(function: Callable[..., R]) -> Callable[..., R]:
     """Make a function accept the fields of its groups of options as keywords.
 
-    For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the result accepts
+    For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the resulting function accepts
     `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines their defaults.
-    The fields appear in the signature and in the docstring of the result. Wrong keywords and types raise
-    a `UsageError`.
+    The fields appear in the signature and in the docstring of the resulting function. Wrong keywords and
+    types raise a `UsageError`.
     """
     hints, told = typing.get_type_hints(function), dict(help_of(function))
     groups: dict[str, Any] = {}
@@ -118,8 +118,8 @@ def flat(function: Callable[..., R]) -> Callable[..., R]:
 def writable(hint: Any) -> Any:
     """Return the part of a type whose values can be written in a shell command or a TOML file.
 
-    For example, `str | Strategy` becomes `str`, because objects cannot be written. If no values of the
-    type can be written, return None.
+    For example, `str | Strategy` becomes `str`, because objects cannot be written. If none of the values
+    can be written, return None.
     """
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
@@ -131,14 +131,14 @@ def writable(hint: Any) -> Any:
 
 
 def recorded(options: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass of options, and of its groups, in a form that files can store."""
+    """Return the fields of a dataclass of options and of its groups, in a form that files can store."""
     return {name: recordable(option.default) for name, option in parameters(options).items()}
 
 
 def recordable(value: Any) -> Any:
     """Return a value in a form that files can store.
 
-    Objects are replaced by strings that contain the name and the fields of the object.
+    Each object is replaced by a string that contains its name and its fields.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

@@ -1,4 +1,4 @@
-"""Pytrees: functions for the rows or lanes of arrays, and genotypes that are pytrees."""
+"""Functions for the rows or lanes of pytrees of arrays, and genotypes that are pytrees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def take(tree: T, start: int, stop: int, step: int = 1) -> T:
 
 
 def pick(tree: T, index: Int[Array, "*n"]) -> T:
-    """Return the rows with the given indices. If the index is a scalar, the axis is dropped."""
+    """Return the rows with the given indices. A scalar index returns one row without the first axis."""
     picked: T = jax.tree.map(lambda leaf: leaf[index], tree)
     return picked
 
@@ -77,7 +77,7 @@ def by_lane(tree: T, lanes: int) -> T:
 
 
 def filled(array: Array, size: int, axis: int) -> Array:
-    """Extend an axis to a given size by padding with zeros, or with unused keys."""
+    """Pad an axis to a given size with zeros or unused keys."""
     shape = (*array.shape[:axis], size - array.shape[axis], *array.shape[axis + 1 :])
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), shape)
@@ -87,11 +87,11 @@ def filled(array: Array, size: int, axis: int) -> Array:
 
 
 def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T:
-    """Compute `function(*arrays)` of arrays [n, ...] in chunks of `rows` rows.
+    """Compute `function(*arrays)` for arrays [n, ...] in chunks of `rows` rows.
 
-    If `rows` is None, all rows are one chunk. All chunks have the same size, and the last chunk is
-    padded. The reason is that compilers round differently for different sizes, and the result of a row
-    must not depend on the number of other rows.
+    If `rows` is None, all rows are one chunk. The last chunk is padded to the size of the other chunks,
+    because rounding depends on the size, and the result of a row must not depend on the number of other
+    rows.
     """
     if rows is None:
         return function(*arrays)
@@ -110,14 +110,14 @@ def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T
 class TreeGenotypes:
     """A conversion between pytrees and the vectors that algorithms vary.
 
-    The vector of a tree is the concatenation of its arrays of floats. All other leaves, such as the
+    The vector of a tree is the concatenation of the tree's float arrays. All other leaves, such as the
     activation function of an equinox module, are the same in every tree.
 
     Attributes:
         make: `(key) -> tree`, which returns a random initial tree. All trees have the same structure.
         layout: Order of the arrays in a vector, as pairs `(index, transposed)`. The index refers to the
-            arrays of floats in the tree. `transposed` is True for matrices that are transposed. If None,
-            the arrays have the order of the tree and are not transposed.
+            float arrays of the tree. `transposed` is True for matrices that are transposed. If None, the
+            arrays have the order of the tree and are not transposed.
     """
 
     make: Callable[[Array], PyTree]
@@ -130,13 +130,13 @@ class TreeGenotypes:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the arrays of floats in a tree, in the order of the tree."""
+        """The shapes of the float arrays in a tree, in the order of the tree."""
         leaves, _ = self._example
         return [leaf.shape for leaf in leaves if is_floats(leaf)]
 
     @property
     def dtypes(self) -> list[Any]:
-        """The types of the arrays of floats in a tree, in the order of the tree."""
+        """The types of the float arrays in a tree, in the order of the tree."""
         leaves, _ = self._example
         return [leaf.dtype for leaf in leaves if is_floats(leaf)]
 
@@ -156,11 +156,11 @@ class TreeGenotypes:
         return jnp.concatenate([jnp.ravel(part).astype(jnp.float32) for part in parts])
 
     def tree(self, x: Float[Array | np.ndarray, "*n d"]) -> PyTree:
-        """Return the tree of a vector. Vectors `[*n, d]` give a tree of stacked arrays `[*n, ...]`."""
+        """Convert a vector to a tree, or vectors `[*n, d]` to a tree of stacked arrays `[*n, ...]`."""
         return self.join(self.arrays(x))
 
     def arrays(self, x: Float[Array | np.ndarray, "*n d"]) -> list[Array]:
-        """Return the arrays of floats of a vector's tree. Several vectors give stacked arrays."""
+        """Return the float arrays of a vector's tree, or stacked arrays for several vectors."""
         x = jnp.asarray(x)
         require(
             x.shape[-1] == self.dim,
@@ -177,7 +177,7 @@ class TreeGenotypes:
         return [found[i] for i in range(len(shapes))]
 
     def join(self, arrays: Sequence[Array]) -> PyTree:
-        """Return the tree that contains these arrays of floats."""
+        """Return the tree that contains these float arrays."""
         leaves, structure = self._example
         following = iter(arrays)
         return jax.tree.unflatten(
@@ -202,5 +202,5 @@ class TreeGenotypes:
 
 
 def is_floats(leaf: Any) -> bool:
-    """Return True if the leaf is an array of floats, which algorithms vary."""
+    """Return True if the leaf is a float array, which algorithms vary."""
     return isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating)

@@ -1,4 +1,4 @@
-"""Resets: the rules that decide when a lane abandons its mean and starts again from an elite."""
+"""Resets: rules that decide when a lane abandons its mean and starts again from an elite."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Reset(Protocol):
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
         """Return True for every lane to reset before the generation starts.
 
-        In this generation, such a lane offers its last candidate and already samples around its next
-        start. Therefore no evaluation is discarded.
+        In this generation, such a lane offers its last candidate, but already samples around the elite
+        from which it starts again. Therefore, no evaluation is discarded.
         """
 
 
@@ -77,7 +77,7 @@ class Stagnation:
         at_least(0, **{"budget of stale generations": self.budget})
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane that exceeds the budget."""
+        """Return True for every lane with more rejected candidates than the budget."""
         return stale > self.budget
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:

@@ -22,7 +22,7 @@ from memes.validation import check_fields
 
 
 class Individuals(NamedTuple):
-    """The selected individuals: their genotypes, fitness and features."""
+    """The genotypes, fitness and features of selected individuals."""
 
     x: Float[Array, "n d"]
     fitness: Float[Array, " n"]
@@ -47,14 +47,14 @@ def select(
     """Select `n` individuals from the archive, or draw them from `task.init` if the archive is empty.
 
     The fitness and feature of drawn individuals are NaN, because these individuals have not been
-    evaluated. `wanted` marks the individuals that the caller uses. If no individual is wanted, the
-    result is arbitrary. If `wanted` is None, all individuals are wanted.
+    evaluated. `wanted` marks the individuals that the caller needs. If none is wanted, the result is
+    arbitrary. If `wanted` is None, all individuals are wanted.
     """
 
     def draw(key: Array) -> Individuals:
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
-        # Elites and random genotypes are both computed, because a branch on a GPU would block the host.
+        # Elites and random genotypes are both computed, because on a GPU a branch would block the host.
         some = context.parents.occupied.any()
         return Individuals(
             jnp.where(some, elites.x, initial(context.task, init_key, n)),
@@ -71,15 +71,15 @@ def select(
         drawn: Individuals = jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody)
         return drawn
 
-    # On a CPU, the branch avoids the selection in all generations in which no lane starts again.
+    # On a CPU, the branch skips the selection in generations in which no lane starts again.
     return by_platform(xla_on_cpu=draw_if_wanted, xla=lambda: draw(again()))()
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
-    """Return a function that makes the same key in each branch of a condition.
+    """Return a function that recreates the key in each branch of a condition.
 
     The key is passed to the branches as numbers. If several seeds run together, JAX evaluates both
-    branches, and would otherwise report that a key is used twice.
+    branches, and would otherwise report that the key is used twice.
     """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
@@ -95,7 +95,7 @@ class Uniform:
         c = occupied.shape[0]
         filled = jnp.cumsum(occupied)
         nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
-        # The occupied cells are listed, because a binary search is slow on a GPU.
+        # Indices into the list of occupied cells are drawn, because a binary search is slow on a GPU.
         slot = jnp.where(occupied, filled - 1, c)
         cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
         return _take(context, cells[nth])
@@ -144,11 +144,11 @@ class MostNovel:
 
 @dataclass(frozen=True)
 class FittestOfLatest:
-    """A selector that draws uniformly among the fittest elites of the cells that changed last.
+    """A selector that draws uniformly among the fittest elites in the most recently changed cells.
 
     Attributes:
         count: Number of elites to choose from.
-        latest: Number of cells that changed last, to which the elites belong.
+        latest: Number of most recently changed cells to consider.
     """
 
     count: int
@@ -162,7 +162,7 @@ class FittestOfLatest:
         """Choose n elites."""
         parents = context.parents
         _, recent = jax.lax.top_k(parents.generation, min(self.latest, parents.generation.shape[0]))
-        # Elites of other cells have the lowest possible fitness, which is above that of empty cells.
+        # Elites of other cells get the lowest finite score. Empty cells are excluded in any case.
         lowest = jnp.full_like(parents.fitness, np.finfo(np.float32).min)
         score = lowest.at[recent].set(parents.fitness[recent])
         return _one_of_best(key, context, n, min(self.count, self.latest), score)
@@ -195,12 +195,12 @@ class Either:
 
 @dataclass(frozen=True)
 class Cycle:
-    """A selector that alternates between two selectors every `every` generations.
+    """A selector that switches between two selectors every `every` generations.
 
     Attributes:
         a: The first selector.
         b: The second selector.
-        every: Number of generations between changes.
+        every: Number of generations between switches.
     """
 
     a: Selector

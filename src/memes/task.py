@@ -25,7 +25,7 @@ from memes.executors.seeds import seeds_from_keys as seeds_from_keys
 from memes.pytrees import TreeGenotypes, concatenate, in_chunks
 from memes.validation import check_arguments, check_types, checked, fits, short
 
-# Tasks compute matrix products in full float32, without TF32 and bfloat16 passes.
+# Tasks compute matrix products in full float32, without TF32 or bfloat16 passes.
 PRECISION = "highest"
 
 
@@ -53,14 +53,14 @@ Evaluated = (
 
 
 class Map(NamedTuple):
-    """The walls of a task whose two features are a position. Figures draw them below the elites.
+    """The walls of a task whose two features are a position. Figures draw the walls below the elites.
 
     Attributes:
         walls: Outlines of the walls seen from above, as polygons with corners (x, y). A thin wall has
             two corners.
         start: Start of the episodes.
         goal: The x coordinate beyond which an episode has passed the walls, or None if there is no such
-            line.
+            coordinate.
     """
 
     walls: tuple[tuple[tuple[float, float], ...], ...] = ()
@@ -73,7 +73,7 @@ class Evaluator(Protocol):
     """A callable that evaluates genotypes: a function, or a frozen dataclass that contains data.
 
     Evaluators that wrap other evaluators are frozen dataclasses, which can be compared and printed. They
-    can be sent to workers if their fields can be sent.
+    can be sent to workers if all of their fields can be sent.
     """
 
     def __call__(self, keys: Any, x: Any, /) -> Evaluated:
@@ -86,8 +86,8 @@ class FactoredEvaluate:
 
     Attributes:
         rows: `(keys[n], x[n, d]) -> Evaluation`, which evaluates whole genotypes.
-        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates repeated candidates
-            followed by mirrored samples.
+        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates the repeated candidates,
+            followed by the mirrored samples.
     """
 
     rows: Evaluator
@@ -110,18 +110,18 @@ class Task:
         init: `(key, n) -> x[n, d]`, which draws random initial genotypes.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple of `fitness[n]`, `feature[n, k]`
             and optionally a dictionary of extras `[n, ...]`). Each genotype has a separate PRNG key, so
-            that its result depends on neither batch nor chunk. An evaluator that accepts factored
-            samples is a `FactoredEvaluate`.
-        min_fitness: Fitness that adds 0 to the QD-score. Fitter elites add the difference, and less fit
-            elites add nothing.
-        uncertain: Whether evaluations of equal genotypes can differ.
+            that its result does not depend on the other genotypes in the batch. An evaluator that
+            accepts factored samples is a `FactoredEvaluate`.
+        min_fitness: Fitness that adds 0 to the QD-score. Fitter elites add the difference from this
+            value, and less fit elites add 0.
+        uncertain: Whether repeated evaluations of a genotype can differ.
         jit: Whether JAX compiles `evaluate`. If False, `evaluate` is an ordinary Python function: `x` is
-            a NumPy array, and the results may be NumPy arrays or lists. `seeds_from_keys(keys)` converts
-            the keys to integers.
+            a NumPy array, and the results may be NumPy arrays or lists. In such a function,
+            `seeds_from_keys(keys)` converts the keys to integers.
         resolution: Number of grid cells per feature. If None, the grid has about 2 500 cells in total.
         cost: Number of evaluations of the underlying problem per evaluation of this task.
-        single: The task that a `resampled` task evaluates repeatedly. Corrections use it, because the
-            noise of single evaluations matters.
+        single: The task that a `resampled` task evaluates repeatedly. Corrections use this task, because
+            they measure the noise of single evaluations.
         gradients: `(keys[n], x[n, d]) -> (fitness gradients [n, d], feature gradients [n, k, d])`, for
             algorithms that use gradients. If None, JAX differentiates `evaluate`. JAX compiles this
             function even if it does not compile `evaluate`.
@@ -138,7 +138,7 @@ class Task:
             tables and replays use these names. The default is "feature 1", "feature 2", ...
         extras: Shape and dtype of each extra that `evaluate` returns for a genotype, by name. If only a
             shape is given, such as `()`, the dtype is float32. If this dictionary is empty, algorithms
-            find the extras by a trial evaluation.
+            determine the extras with a trial evaluation.
     """
 
     name: str
@@ -238,7 +238,7 @@ def numbered(k: int) -> tuple[str, ...]:
     return tuple(f"feature {i + 1}" for i in range(k))
 
 
-# Genotypes; NumPy arrays if a task is not compiled.
+# Genotypes, which are NumPy arrays if a task is not compiled.
 Genotypes = Float[Array | np.ndarray, "n d"]
 
 
@@ -257,7 +257,7 @@ def evaluate(
     Args:
         task: The task.
         keys: One PRNG key per evaluation.
-        x: The genotypes, or genotypes that are evaluated several times.
+        x: The genotypes, or genotypes with a number of repetitions.
         transitions: Whether to return the transitions of a control task, which need additional memory.
         chunk: Maximum number of evaluations at a time, to save memory. If None, all genotypes are
             evaluated together.
@@ -364,15 +364,15 @@ def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
 
 
 def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluation:
-    """Return a placeholder for n evaluations that a simulator lost.
+    """Return a placeholder for n evaluations that were lost by a simulator.
 
-    It consists of NaN, or of zeros for types without NaN.
+    The placeholder consists of NaN, or of zeros for types without NaN.
 
     Args:
         task: The task.
         n: The number of evaluations.
-        like: Extras of other evaluations, whose shapes are used. The default is the extras that the task
-            declares.
+        like: Extras of other evaluations, which define the shapes and types. The default is the extras
+            that the task declares.
     """
 
     def blank(each: Any) -> Array:
@@ -386,7 +386,7 @@ def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluatio
 
 
 def _declared(task: Task, found: dict[str, Array]) -> dict[str, Array]:
-    """Check extras against the declaration of the task, and return them in the declared order."""
+    """Check extras against the task's declaration, and return them in the declared order."""
     which = f"extras of task '{task.name}'"
     require(
         found.keys() == task.extras.keys(),
@@ -401,13 +401,13 @@ def _declared(task: Task, found: dict[str, Array]) -> dict[str, Array]:
     return {name: found[name].astype(like.dtype) for name, like in task.extras.items()}
 
 
-# Types of 64 bits are replaced by types of 32 bits, as in all arrays of an algorithm.
+# 64-bit types are replaced by 32-bit types, as in all arrays of an algorithm.
 IN_32_BITS = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 OWN_FIELDS = ("cell", "genotype", "genotypes", "fitness", "feature", "generation", "lane")
 
 
 def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype of an extra, given an array, a shape with a dtype, or only a shape."""
+    """Return the shape and dtype of an extra. It is an array, a shape with a dtype, or only a shape."""
     named = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
     require(
         named and not set("/\\'\"").intersection(name) and name not in OWN_FIELDS,
@@ -449,7 +449,7 @@ def initial(task: Task, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
 
 
 def _require_array(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
-    """Raise a `UsageError` unless the value has real numbers and the required shape."""
+    """Raise a `UsageError` unless the value consists of real numbers and has the required shape."""
     found = np.shape(value)
     require(
         found == shape,
@@ -472,7 +472,7 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
 def rowwise(function: Callable[[Array, Any], Any], trees: TreeGenotypes | None = None) -> Evaluator:
     """Convert a function of one key and one genotype to an `evaluate` function of several genotypes.
 
-    JAX maps the function over the genotypes. A task with `jit=False` calls it once per genotype.
+    JAX vectorises the function over the genotypes. A task with `jit=False` calls it once per genotype.
 
     Args:
         function: `(key, x[d]) -> (fitness, feature[k])`. It may also return a dictionary of extras as a
@@ -516,7 +516,7 @@ class Noisy:
     feature: float
 
     def __call__(self, keys: Array, x: Any) -> Evaluation:
-        """Evaluate genotypes and add noise to the results."""
+        """Evaluate genotypes, and add noise to the results."""
         inner, fitness_keys, feature_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
         exact, k = evaluate(self.task, inner, x), self.task.feature_dim
         noise = jax.vmap(jax.random.normal)(fitness_keys)

@@ -38,7 +38,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def number_of(value: Any) -> Any:
-    """Return the number in an array without dimensions; return other values unchanged."""
+    """Convert an array without dimensions to a number, and return other values unchanged."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
@@ -57,7 +57,7 @@ def described(hint: Any) -> str:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function so that wrong keywords and arguments of a wrong type raise a `UsageError`."""
+    """Wrap a function so that unknown keywords and arguments of the wrong type raise a `UsageError`."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -85,7 +85,7 @@ def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
 
 
 def short(value: Any) -> str:
-    """Return the value as text, or its type if the text is too long for a message."""
+    """Return a value as text, or its type if the text is too long for a message."""
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else type(value).__name__
 

@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     Attributes:
         candidates: Genotypes of the candidates. An emitter proposes each candidate once, and
             `Algorithm.ask` sets the number of its evaluations.
-        offered: Candidates that may enter the archive.
+        offered: Whether each candidate may enter the archive.
         lane: Lane of each candidate.
         samples: Groups of samples, as whole genotypes or in factored form.
         sample_lane: Lane of each sample.
@@ -54,15 +54,15 @@ class Rows(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The report of an emitter on its lanes after a generation, with one entry per candidate.
+    """An emitter's report on its lanes after a generation, with one entry per candidate.
 
     Attributes:
         kind: The `Kind` of each candidate.
-        parent_feature: The feature of each candidate's parent; NaN if it has no parent.
-        age: Number of steps of each candidate's lane since its last start.
+        parent_feature: The feature of each candidate's parent; NaN if the candidate has no parent.
+        age: Number of steps of each candidate's lane since the lane last started.
         stale: Number of consecutive rejected candidates of each candidate's lane.
-        reset: The `Reason` why each candidate's lane is reset in this generation; `Reason.NONE` if it
-            continues.
+        reset: The `Reason` why each candidate's lane is reset in this generation; `Reason.NONE` if the
+            lane continues.
     """
 
     kind: Int[Array, " C"]
@@ -76,13 +76,14 @@ class Lanes(NamedTuple):
 class Emitter(Protocol):
     """A source of genotypes that learns from their evaluations.
 
-    If an emitter has a field `lanes`, its lanes must depend on each other only through the context. Then
-    `dataclasses.replace(emitter, lanes=n)` is the same emitter with a different number of lanes.
+    If an emitter has a field `lanes`, its lanes may depend on each other only through the context.
+    Therefore, `dataclasses.replace(emitter, lanes=n)` returns the same emitter with a different number
+    of lanes.
     """
 
     @property
     def lanes(self) -> int:
-        """Number of lanes. The entries of `Batch.lane` are smaller than this number."""
+        """Number of lanes. The lanes in `Batch.lane` are numbered from 0."""
 
     @property
     def persistent(self) -> tuple[bool, ...]:
@@ -94,11 +95,11 @@ class Emitter(Protocol):
 
     @property
     def transitions(self) -> bool:
-        """True if the emitter learns from transitions, which the task must then provide."""
+        """True if the emitter learns from transitions. In this case, the task must provide them."""
 
     @property
     def gradients(self) -> bool:
-        """True if the emitter uses gradients of the task, which must then be differentiable."""
+        """True if the emitter uses gradients. In this case, the task must be differentiable."""
 
     def init(self, key: Key[Array, ""], task: Task) -> PyTree:
         """Return the first state."""
@@ -114,7 +115,7 @@ class Emitter(Protocol):
 
 def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
-    # `task.init` may split its key into up to 2**32 - 1 keys, which do not include this key.
+    # This key differs from all keys into which `task.init` may split its key (up to 2**32 - 1).
     strategy_key = jax.random.fold_in(key, 2**32 - 1)
     return strategy.init(strategy_key, initial(task, key, lanes))
 
@@ -125,7 +126,7 @@ def offspring(x: Float[Array, "C d"], lane: Int[Array, " C"]) -> Batch:
 
 
 def report(kind: Kind, parent_feature: Float[Array, "C k"]) -> Lanes:
-    """Return the report on candidates whose lanes do not continue."""
+    """Return the report on candidates whose lanes end after this generation."""
     zero = jnp.zeros(parent_feature.shape[0], jnp.int32)
     return Lanes(
         kind=jnp.full_like(zero, kind),

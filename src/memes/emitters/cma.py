@@ -1,4 +1,4 @@
-"""The emitter of CMA-ME and CMA-MAE: search distributions that offer all of their samples."""
+"""The emitter of CMA-ME and CMA-MAE: search distributions that offer all samples to the archive."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class CMAState(NamedTuple):
     Attributes:
         strategy: State of the strategy.
         objective: State of the objective.
-        age: Number of generations since the last start.
+        age: Number of generations since each lane last started.
         stale: Number of consecutive generations in which the judge accepted no sample.
-        due: Lanes that the next `ask` resets.
+        due: Whether the next `ask` resets each lane.
     """
 
     strategy: PyTree
@@ -44,10 +44,10 @@ class CMAState(NamedTuple):
 
 @dataclass(frozen=True)
 class CMA:
-    """An emitter whose lanes are search distributions that offer their samples, but not their means.
+    """An emitter whose lanes are search distributions. Their samples are offered to the archive.
 
-    A lane is reset if its distribution degenerates, or if the rule `reset` decides so. The lane then
-    starts again from an elite.
+    A lane is reset if its distribution degenerates, or if the rule `reset` applies. The lane then starts
+    again from an elite.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.
@@ -102,7 +102,7 @@ class CMA:
     def tell(
         self, state: CMAState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[CMAState, Lanes]:
-        """Update every distribution by the ranks of its samples."""
+        """Update every distribution according to the ranks of its samples."""
         told = by_lane(candidates, self.lanes)
         objective, utilities = self.objective.utilities(state.objective, told.evaluation, context)
         searched = self.strategy.tell(state.strategy, told.x, utilities)

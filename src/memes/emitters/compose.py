@@ -110,7 +110,7 @@ class InTurn:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Copies of an emitter, each with a separate state, of which one is active per generation.
+    """Copies of an emitter with separate states. One copy is active per generation.
 
     Attributes:
         emitter: The emitter.
@@ -152,7 +152,7 @@ class OneOf:
         return self.emitter.gradients
 
     def init(self, key: Key[Array, ""], task: Task) -> tuple[Int[Array, ""], PyTree]:
-        """Return the number of the active copy, and the states of all copies."""
+        """Return the index of the active copy, and the states of all copies."""
         keys = jax.random.split(key, self.count)
         return jnp.int32(0), jax.vmap(lambda k: self.emitter.init(k, task))(keys)
 

@@ -30,12 +30,12 @@ class ESState(NamedTuple):
     Attributes:
         strategy: State of the strategy.
         objective: State of the objective.
-        age: Number of steps of the next mean since the last start of its lane.
+        age: Number of steps between the last start of each lane and its next mean.
         kind: `Kind` of the next mean.
-        parent_feature: Feature of the mean before its last step.
+        parent_feature: Feature of each mean before its last step.
         stale: Number of consecutive rejected means.
-        due: Lanes that the next `ask` resets.
-        restarted: Lanes that sample around an elite in this generation.
+        due: Whether the next `ask` resets each lane.
+        restarted: Whether each lane samples around an elite in this generation.
         start_feature: Feature of the elite that was selected for each lane.
     """
 
@@ -52,12 +52,12 @@ class ESState(NamedTuple):
 
 @dataclass(frozen=True)
 class ES:
-    """An emitter whose lanes are evolution strategies, each of which offers its mean to the archive.
+    """An emitter whose lanes are evolution strategies. The mean of each lane is offered to the archive.
 
     A generation evaluates the mean of every lane together with the samples around it. After the judge
     has accepted or rejected the mean, the lane either takes a step or is reset. A reset lane starts
     again from an elite, with a new optimiser. This elite is not offered again, is not counted as stale,
-    and does not enter the history. The reason is that a better second evaluation would only be due to
+    and does not enter the history, because a better second evaluation of an elite would only be due to
     evaluation noise.
 
     Attributes:

@@ -38,9 +38,9 @@ class GradientArborescenceState(NamedTuple):
         strategy: State of the search distribution of the coefficients.
         coefficients: Coefficients of the samples of this generation.
         objective: State of the objective.
-        age: Number of generations since the last start.
+        age: Number of generations since each lane last started.
         stale: Number of consecutive generations in which the judge accepted no sample.
-        due: Lanes that the next `ask` resets.
+        due: Whether the next `ask` resets each lane.
     """
 
     mean: Float[Array, "L d"]
@@ -55,21 +55,21 @@ class GradientArborescenceState(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientArborescence:
-    """An emitter whose lanes sample along gradients at a solution, and move it to the best samples.
+    """An emitter whose lanes sample along the gradients at a solution, and move it to the best samples.
 
     The samples around the solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
     m, and g_1, ..., g_k are the gradients of the features, each divided by its length. The coefficients
     c are drawn from a search distribution, which learns from the ranks of the samples.
 
-    The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, which
-    are half of all samples. The i-th best sample has the weight of CMA-ES,
-    `w_i = log(n + 1/2) - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis,
-    Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+    The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, where n
+    is half the number of samples. The i-th best sample x_i has the weight of CMA-ES, `w_i = log(n + 1/2)
+    - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis, Differentiable
+    Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
     Gradients that are not finite are replaced by zero. A lane is degenerate if all of its gradients are
-    zero. The solution and its samples are offered to the archive. Computing the gradients is not counted
-    as an evaluation. A lane is reset if it degenerates, or if the rule `reset` decides so. The lane then
-    starts again from an elite.
+    zero. The solution and its samples are offered to the archive. The computation of the gradients is
+    not counted as an evaluation. A lane is reset if it degenerates, or if the rule `reset` applies. The
+    lane then starts again from an elite.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.
@@ -107,7 +107,7 @@ class GradientArborescence:
     def init(self, key: Key[Array, ""], task: Task) -> GradientArborescenceState:
         """Start every lane at a genotype of `task.init`."""
         mean, entries = initial(task, key, self.lanes), 1 + task.feature_dim
-        # `task.init` may split its key into up to 2**32 - 1 keys, which do not include this key.
+        # This key differs from all keys into which `task.init` may split its key (up to 2**32 - 1).
         strategy_key = jax.random.fold_in(key, 2**32 - 1)
         zero = jnp.zeros(self.lanes, jnp.int32)
         return GradientArborescenceState(
@@ -160,7 +160,7 @@ class GradientArborescence:
     def tell(
         self, state: GradientArborescenceState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[GradientArborescenceState, Lanes]:
-        """Update the distributions by the ranks of the samples, and move every solution."""
+        """Update the distributions according to the ranks of the samples, and move every solution."""
         told = by_lane(candidates, self.lanes)
         branches = jax.tree.map(lambda leaf: leaf[:, 1:], told)
         objective, utilities = self.objective.utilities(state.objective, branches.evaluation, context)

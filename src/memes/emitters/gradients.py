@@ -25,8 +25,8 @@ class Gradients(NamedTuple):
 def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gradients:
     """Compute the gradients of the task at genotypes, with one key per evaluation.
 
-    If the task has no `gradients`, JAX differentiates `task.evaluate` in reverse mode. The result of a
-    genotype does not depend on other genotypes, so all genotypes are differentiated together.
+    If the task has no `gradients`, JAX differentiates `task.evaluate` in reverse mode. The result for a
+    genotype does not depend on other genotypes, so all gradients are computed together.
     """
     n, k = x.shape[0], task.feature_dim
     if task.gradients is not None:
@@ -54,7 +54,7 @@ def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gra
 
 
 def require_gradients(task: Task) -> None:
-    """Raise a `UsageError` that suggests a remedy if the task has no gradients."""
+    """Raise a `UsageError` with a suggested solution if the task has no gradients."""
     require(
         task.jit or task.gradients is not None,
         f"task '{task.name}' has jit=False, so JAX cannot differentiate it; {REMEDY}",

@@ -22,9 +22,10 @@ from memes.validation import check_fields
 class Isoline:
     """An emitter that varies pairs of elites with the iso+line operator.
 
-    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normal number
-    z per offspring (Vassiliades and Mouret, 2018). Every offspring is a candidate, and its lane lasts
-    one generation. While the archive is empty, the emitter proposes genotypes of `task.init`.
+    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normally
+    distributed number z per offspring (Vassiliades and Mouret, 2018). Every offspring is a candidate,
+    and its lane lasts one generation. While the archive is empty, the emitter proposes genotypes from
+    `task.init`.
 
     Attributes:
         lanes: Number of offspring per generation.
@@ -53,7 +54,7 @@ class Isoline:
         return (False,) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "L k"]:
-        """Return the first state, which will contain the features of the parents."""
+        """Return the initial state, with unknown features of the parents."""
         return jnp.full((self.lanes, task.feature_dim), jnp.nan)
 
     def ask(
@@ -72,5 +73,5 @@ class Isoline:
     def tell(
         self, state: Float[Array, "L k"], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[Float[Array, "L k"], Lanes]:
-        """Return the report on the lanes, without learning."""
+        """Return the report on the lanes. This emitter does not learn."""
         return state, report(Kind.VARIATION, state)

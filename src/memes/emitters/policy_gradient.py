@@ -1,7 +1,7 @@
 """The emitter of PGA-ME: policy gradients for elites, with critics that learn from all transitions.
 
-In each generation, it proposes the greedy actor of TD3, and variants of elites. The variants are the
-result of gradient steps that increase the value of the actions according to the first critic.
+In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. Variants are
+made by gradient steps that increase the value of the actions according to the first critic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memes.validation import check_fields
 
 
 class PolicyGradientState(NamedTuple):
-    """The learner, its replay buffer, and the features of the parents."""
+    """The state of the learner, its replay buffer, and the features of the parents."""
 
     learner: Learner
     replay: Replay
@@ -44,7 +44,7 @@ class PolicyGradient:
         steps: Number of gradient steps from an elite to its offspring.
         learning_rate: Learning rate of Adam in the gradient steps.
         td3: Settings of the critics and the greedy actor.
-        selector: Rule that chooses the elites.
+        selector: Rule that chooses the elites that are varied.
     """
 
     batch: int
@@ -111,7 +111,7 @@ class PolicyGradient:
     def _move(
         self, key: Key[Array, ""], learner: Learner, replay: Replay, x: Float[Array, "m d"], task: Task
     ) -> Float[Array, "m d"]:
-        """Update each policy by gradient steps on the first critic, with its own transitions."""
+        """Update each policy by gradient steps on the first critic, with separate transitions."""
         act, value, *_ = networks(task, self.td3)
         adam = optax.adam(self.learning_rate)
 

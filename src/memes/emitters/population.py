@@ -31,15 +31,15 @@ class Play(Protocol):
     def __call__(
         self, key: Key[Array, ""], context: Context, feature: Float[Array, "n k"]
     ) -> Int[Array, ""]:
-        """Return the index of the chosen mean, given the features of the means (NaN if unknown)."""
+        """Choose a mean, given the features of all means (NaN if unknown), and return its index."""
 
 
 @dataclass(frozen=True)
 class ByNovelty:
     """A rule that chooses means with probabilities proportional to the novelty of their features.
 
-    A mean with an unknown feature has the same probability as the most novel mean. If the novelty of all
-    means is 0, they are equally likely.
+    A mean with an unknown feature has the same probability as the most novel mean. If all means have a
+    novelty of 0, they are equally likely.
 
     Attributes:
         neighbours: Number of nearest features in the novelty score.
@@ -90,8 +90,8 @@ class PopulationState(NamedTuple):
 class Population:
     """An emitter with a population of means, one of which is updated per generation.
 
-    A generation evaluates the mean that was updated last, and the samples around the mean that is chosen
-    now. All other means keep their state.
+    Each generation evaluates the mean that was updated in the previous generation, and samples around
+    the mean that is chosen in this generation. All other means keep their state.
 
     Attributes:
         objective: The objective that the means maximise. All means share its state.

@@ -37,7 +37,8 @@ class TD3:
         policy_delay: Number of training steps of the critics per step of the greedy actor.
         policy_noise: Standard deviation of the noise on the actions with which critics are trained.
         noise_clip: Maximum absolute value of the noise on the actions.
-        soft_update: Rate at which a target network follows its network, per step of that network.
+        soft_update: Rate at which a target network follows its network, per training step of the
+            network.
     """
 
     num_critic_training_steps: int = 5_000
@@ -116,7 +117,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
     learner = Learner(
         critics=critics,
         actor=actor,
-        # The targets are separate copies, because donated buffers must not be shared.
+        # The target networks are separate copies, because donated buffers must not be shared.
         target_critics=jnp.copy(critics),
         target_actor=jnp.copy(actor),
         critic_optimiser=optax.adam(settings.critic_learning_rate).init(critics),
@@ -132,7 +133,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
 
 
 def remember(replay: Replay, seen: Transition) -> Replay:
-    """Replace the oldest transitions in the buffer by the valid ones of the transitions [n, T, ...]."""
+    """Replace the oldest transitions in the buffer with the valid transitions among [n, T, ...]."""
     count = seen.reward.size
     require(
         count <= replay.capacity,
@@ -165,7 +166,7 @@ def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Arr
 def draw(
     key: Key[Array, ""], replay: Replay, settings: TD3
 ) -> tuple[Int[Array, "delay b"], Float[Array, "delay b a"]]:
-    """Draw the indices of the transitions of a round, and the noise on the following actions."""
+    """Draw the transition indices of a round, and the noise on the following actions."""
     batch, actions = settings.transitions_batch, replay.rows.action.shape[1]
     place_key, noise_key = jax.random.split(key)
     shape = (settings.policy_delay, batch)
@@ -222,7 +223,8 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
         return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    # `fori_loop` uses a 64-bit counter if JAX does, and a different program might round differently.
+    # In 64-bit mode, `fori_loop` would use a 64-bit counter, and a different program might round
+    # differently.
     begun = jnp.int32(0), learner
     _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)
     return learned

@@ -28,7 +28,7 @@ CAPABILITY = 7.0  # minimum for the acquire and release operations that synchron
 
 
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
-    """Train the networks for one generation like `learn`, with the CUDA kernel if possible."""
+    """Train the networks for one generation like `learn`, but with the CUDA kernel if possible."""
     network = networks(task, settings)[2].controller.network
     by_kernel = None
     if network is not None and fits(network, settings):
@@ -58,7 +58,7 @@ def learn_by_kernel(
     settings: TD3,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Learner:
-    """Train the networks like `learn`, with the CUDA kernel for actors with this network."""
+    """Train the networks like `learn`, but with the CUDA kernel for this actor network."""
     s, a = settings, network.sizes[-1]
     rounds, delay = s.num_critic_training_steps // s.policy_delay, s.policy_delay
     together = min(rounds, max(1, MOST_DRAWN // (delay * s.transitions_batch * a)))
@@ -67,7 +67,7 @@ def learn_by_kernel(
     kernel, work = training_kernel(network, s)
 
     def corrections(i: Array) -> Array:
-        """Return the bias corrections of Adam's moments in the steps of a round: [delay + 1, 2]."""
+        """Return the bias corrections of Adam's moments for each step of a round: [delay + 1, 2]."""
         critics = critic_adam.count + delay * i + jnp.arange(1, delay + 1)
         count = jnp.append(critics, actor_adam.count + i + 1)
         return jnp.stack([1 - decay**count for decay in (B1, B2)], axis=1)
@@ -122,13 +122,13 @@ def up(size: int) -> int:
 
 
 class _Shape(NamedTuple):
-    """The sizes of the signals of a network, and their widths after padding with zeros."""
+    """The sizes of a network's layers, and their widths after padding with zeros."""
 
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
 
     def blocks(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Yield the unpadded and the padded shape of the matrix and of the bias of each layer."""
+        """Yield the unpadded and padded shapes of each layer's matrix and bias."""
         layers = zip(itertools.pairwise(self.sizes), itertools.pairwise(self.widths), strict=True)
         for (rows, columns), (high, wide) in layers:
             yield (rows, columns), (high, wide)
@@ -152,7 +152,7 @@ class _Shape(NamedTuple):
         return jnp.concatenate(parts, axis=-1)
 
     def starts(self) -> list[int]:
-        """Return the offset of each padded block, and the offset of the end."""
+        """Return the offset of each padded block, followed by the total size."""
         return list(itertools.accumulate((high * wide for _, (high, wide) in self.blocks()), initial=0))
 
 

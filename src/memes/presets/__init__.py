@@ -1,9 +1,9 @@
-"""Published algorithms, each a short composition of parts, with the paper's hyper-parameters.
+"""Published algorithms, composed of the parts of this package, with the papers' hyper-parameters.
 
 Each algorithm is a dataclass. Its fields are the options, and its method `build` composes the algorithm
 for a task. `PRESETS` contains the presets by name. The functions of this module accept the fields as
-keywords. For example, `memes(task, lanes=16)` is `Memes(lanes=16).build(task)` with a name and with the
-options, which runs record.
+keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)`, and stores its name
+and options, which runs record.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ _PRESETS = (
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
-# Names in figures of variants in the experiments of `memes reproduce`, by label.
+# Names of the variants in the experiments of `memes reproduce`, by label. Figures use these names.
 VARIANTS = {
     "me-tuned": "ME-tuned",
     "me-sampling-tuned": "ME-Sampling-tuned",
@@ -177,9 +177,9 @@ VARIANTS = {
 def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the name of an algorithm in figures.
 
-    This is the title of the preset if the label is the name of a preset, and otherwise the label,
-    except for variants in `memes reproduce`. The title of MAP-Elites contains the batch size, which
-    `options` may change.
+    If the label is the name of a preset, this is the title of the preset. Variants in `memes reproduce`
+    have separate names. All other labels are returned unchanged. The title of MAP-Elites contains the
+    batch size, which `options` may change.
     """
     if label not in PRESETS:
         return VARIANTS.get(label, label)

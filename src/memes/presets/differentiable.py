@@ -29,10 +29,10 @@ class CmaMega:
 
     The samples around a solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
     m, and g_1, ..., g_k are the gradients of the features, each divided by its length. Samples are
-    ranked by their improvement of the archive. CMA-ES adapts the coefficients c_j to the ranks, and m
-    moves towards the best half of the samples. The search restarts from a random elite if none of the
-    samples enters the archive. The task must be differentiable. Reference: Fontaine and Nikolaidis,
-    Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+    ranked by how much they improve the archive. CMA-ES adapts the distribution of the coefficients c_j
+    to the ranks, and m moves towards the best half of the samples. The search restarts from a random
+    elite if no sample enters the archive. The task must be differentiable. Reference: Fontaine and
+    Nikolaidis, Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
     Attributes:
         lanes: Number of solutions, each with a separate distribution.
@@ -96,7 +96,7 @@ class CmaMaega:
 
 
 def _emitter(options: CmaMega | CmaMaega, objective: objectives.Objective) -> GradientArborescence:
-    """Return the emitter, which learns only from samples with positive utility."""
+    """Return an emitter that learns only from samples with positive utility."""
     return GradientArborescence(
         objective,
         Evosax("cma-es", samples=options.samples, sigma=options.sigma, parents="positive"),

@@ -53,13 +53,14 @@ class MapElites:
 
 @dataclass(frozen=True, kw_only=True)
 class Dns:
-    """DNS: random variation of a population that survives by dominated novelty.
+    """DNS: random variation of a population, whose survivors are selected by dominated novelty.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
     individuals: `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|`. Here N_k(i) contains the k nearest
-    individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. The individuals
-    with the highest scores survive. The archive stores the best offspring of each cell, but the cells do
-    not affect the search. Reference: Bahlous-Boldi, Faldor et al., Dominated Novelty Search, GECCO 2025,
+        individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. The
+        individuals with the highest scores survive. The archive stores the best offspring in each cell,
+        but does not affect the search. Reference: Bahlous-Boldi, Faldor et al., Dominated Novelty
+        Search, GECCO 2025,
     arXiv:2502.00593.
 
     Attributes:
@@ -91,9 +92,9 @@ class Dns:
 class MapElitesSampling:
     """ME-Sampling: MAP-Elites that evaluates every offspring several times.
 
-    The archive compares the means or the medians of the evaluations, such as `(f_1 + ... + f_n) / n` for
-    the fitness. Reference: the baseline of Flageat, Lim and Cully, Enhancing MAP-Elites with Multiple
-    Parallel Evolution Strategies, GECCO 2024, arXiv:2303.06137.
+    The archive compares the means or the medians of the evaluations. For example, the mean fitness is
+    `(f_1 + ... + f_n) / n`. Reference: the baseline of Flageat, Lim and Cully, Enhancing MAP-Elites with
+    Multiple Parallel Evolution Strategies, GECCO 2024, arXiv:2303.06137.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -124,23 +125,23 @@ class MapElitesSampling:
 
 @dataclass(frozen=True, kw_only=True)
 class CmaMe:
-    """CMA-ME: a pool of CMA-ES emitters that rank samples by their improvement of the archive.
+    """CMA-ME: a pool of CMA-ES emitters that rank samples by how much they improve the archive.
 
     The emitters of the pool are active in turn. An emitter restarts from a random elite if none of its
     samples enters the archive. By default, all samples update its distribution, as in QDax. With
-    `parents="accepted"`, only samples that improve the archive update it, as in the paper. The i-th best
-    of n such samples has the weight log(n + 1/2) - log(i), divided by the sum of all weights. Reference:
-    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
-    2020, arXiv:1912.02400.
+    `parents="accepted"`, only samples that improve the archive update the distribution, as in the paper.
+    The i-th best of n such samples has the weight log(n + 1/2) - log(i), divided by the sum of all
+    weights. Reference: Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of
+    Behavior Space, GECCO 2020, arXiv:1912.02400.
 
     Attributes:
         pool: Number of emitters, one of which is active per generation.
-        ranking: Ranking of the samples: by their improvement of the archive (imp), by their fitness
-            (opt) or by their feature along a random direction (rnd).
+        ranking: Ranking of the samples: by how much they improve the archive (imp), by fitness (opt) or
+            by feature along a random direction (rnd).
         batch: Number of samples per generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
-        strategy: Name of a search distribution of evosax. If there are many dimensions, sep-cma-es is
-            much faster. In Python, it can also be a `Strategy`, to which batch and sigma do not apply.
+        strategy: Name of a search distribution from evosax. For many dimensions, sep-cma-es is much
+            faster. In Python, it can also be a `Strategy`, to which batch and sigma do not apply.
         parents: Samples that update the distribution: all samples (all), or samples that improve the
             archive (accepted). The choice accepted requires the strategy cma-es or sep-cma-es by name.
     """
@@ -197,10 +198,10 @@ class CmaMae:
         lanes: Number of emitters.
         samples: Number of samples per emitter and generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
-        covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES). If there are many
+        covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES). For many
             dimensions, separable is much faster.
-        threshold_rate: Learning rate of the thresholds, a. With 1, the thresholds are those of CMA-ME.
-            With 0, they are constant.
+        threshold_rate: Learning rate of the thresholds, a. With 1, a threshold is the best fitness in
+            its cell, as in CMA-ME. With 0, the thresholds are constant.
         threshold_min: Initial threshold of each cell. The default is the task's min_fitness.
     """
 
@@ -231,10 +232,10 @@ class CmaMae:
 class PgaMe:
     """PGA-ME: random variation of elites, and policy-gradient steps from elites with a learned critic.
 
-    A step increases the mean of `Q(s, a(s))` over observations s from past episodes. Here a(s) is the
-    action of the offspring, and Q is the critic, which TD3 trains together with a greedy actor. The task
-    must provide transitions, as control tasks do. Reference: Nilsson and Cully, Policy Gradient Assisted
-    MAP-Elites, GECCO 2021.
+    A policy-gradient step increases the mean of `Q(s, a(s))` over observations s from past episodes.
+    Here a(s) is the action of the offspring, and Q is the critic, which TD3 trains together with a
+    greedy actor. The task must provide transitions, like all control tasks. Reference: Nilsson and
+    Cully, Policy Gradient Assisted MAP-Elites, GECCO 2021.
 
     Attributes:
         batch: Number of offspring per generation.

@@ -37,14 +37,14 @@ class Memes:
         proportion_explore: Share of the lanes that explore.
         explore: How explore lanes search. They maximise novelty compared with the last offspring (fifo),
             with all offspring (everything) or with the elites (elites), or vary elites at random (ga).
-            In Python, it can also be the `History` that defines novelty, or another `Objective`.
+            In Python, the value can also be the `History` that defines novelty, or another `Objective`.
         search: Search distribution of each lane.
         candidates: Evaluation of candidates for the archive.
         stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
             the lane is reset.
         reset_every: Number of generations after which each lane is reset, regardless of its progress. If
-            given, it replaces stale_budget.
-        offer_samples: Offer the samples to the archive, too, and not only the means.
+            given, stale_budget is ignored.
+        offer_samples: Whether to offer samples to the archive in addition to means.
         neighbours: Number of nearest features in the novelty score.
         fifo_size: Number of features in the fifo history.
     """
@@ -81,7 +81,7 @@ class Memes:
         )
 
     def _exploration(self) -> tuple[History, Objective | None]:
-        """Return the history, and the objective of explore lanes (None if they vary elites)."""
+        """Return the history, and the objective of the explore lanes (None if they vary elites)."""
         if isinstance(self.explore, Objective):
             return FIFO(self.fifo_size), self.explore
         if self.explore == "ga":
@@ -97,7 +97,7 @@ class Memes:
 
 @dataclass(frozen=True, kw_only=True)
 class MemesSequential:
-    """MEMES-sequential: all lanes explore, then all lanes exploit, and are reset at each change.
+    """MEMES-sequential: all lanes explore, then all lanes exploit. They are reset at each change.
 
     The lanes learn as in MEMES. Reference: the ablation of Flageat, Lim and Cully, GECCO 2024,
     arXiv:2303.06137.
@@ -145,10 +145,10 @@ class MemesHybrid:
     """MEMES-hybrid: lanes of MEMES and variation of elites as in MAP-Elites, with a common archive.
 
     On uncertain tasks, each mean and each offspring is evaluated several times, and novelty is measured
-    against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, each is
-    evaluated once. In that case, samples are also offered to the archive, and novelty is measured
-    against the elites. The lanes learn as in MEMES, and offspring are varied as in MAP-Elites. This
-    combination is not published.
+    against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, they
+    are evaluated once, samples are also offered to the archive, and novelty is measured against the
+    elites. The lanes learn as in MEMES, and offspring are varied as in MAP-Elites. This combination has
+    not been published.
 
     Attributes:
         batch: Number of evaluations per generation. Evaluations that the lanes do not need are used for
@@ -209,7 +209,8 @@ def _both_kinds(
 ) -> tuple[Emitter, ...]:
     """Return the emitters of exploit lanes and of explore lanes.
 
-    Exploit lanes maximise fitness. Explore lanes maximise `objective`, or vary elites if it is None.
+    Exploit lanes maximise fitness. Explore lanes maximise `objective`, or vary elites if `objective` is
+    None.
     """
     n_explore = round(options.lanes * options.proportion_explore)
     n_exploit = options.lanes - n_explore

@@ -25,15 +25,17 @@ class Search:
         sigma: Standard deviation of the samples.
         learning_rate: Learning rate of Adam, which updates each mean.
         l2: Strength of the L2 regularisation of the means.
-        noise: Distribution of the samples: gaussian or low-rank. In Python, it can also be a `Noise`.
+        noise: Distribution of the samples: gaussian or low-rank. In Python, the value can also be a
+            `Noise`.
         rank: Rank of the matrices of low-rank noise.
-        noise_dtype: Type of the noise: float32 or bfloat16. On a GPU, bfloat16 halves the memory that
-            policies of robots read.
-        strategy: Search distribution of each lane: openai-es, or the name of a strategy of evosax, such
-            as sep-cma-es or snes. The options learning_rate, l2 and noise do not apply to strategies of
-            evosax. In Python, it can also be a `Strategy`, to which none of the other options applies.
-        optimiser: Function that returns an optimiser of optax for a learning rate, such as `optax.sgd`.
-            The default is `optax.adam`.
+        noise_dtype: Type of the noise: float32 or bfloat16. On a GPU, bfloat16 halves the amount of
+            memory that robot policies read.
+        strategy: Search distribution of each lane: openai-es, or the name of an evosax strategy, such as
+            sep-cma-es or snes. The options learning_rate, l2 and noise do not apply to evosax
+            strategies. In Python, the value can also be a `Strategy`, to which none of the other options
+            applies.
+        optimiser: Function that returns an optax optimiser for a learning rate, such as `optax.sgd`. The
+            default is `optax.adam`.
     """
 
     samples: int = 512

@@ -20,9 +20,9 @@ class SingleEs:
     """ES: one evolution strategy that maximises fitness and is never reset.
 
     The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
-    utilities u_i are their centred ranks. The archive does not affect the search. Reference: Salimans et
-    al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017,
-    arXiv:1703.03864.
+    utilities u_i are the centred ranks of the samples. The archive does not affect the search.
+    Reference: Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning,
+    2017, arXiv:1703.03864.
 
     Attributes:
         search: The search distribution.
@@ -68,7 +68,7 @@ class Means:
         return objectives.Novelty(self.neighbours)
 
     def climb(self, objective: objectives.Objective, task: Task, cells: Cells | None) -> Algorithm:
-        """Compose the algorithm whose means maximise an objective."""
+        """Compose the algorithm of a population whose means maximise an objective."""
         emitter = emitters.Population(
             objective,
             size=self.population_size,
@@ -82,7 +82,7 @@ class Means:
 class NsEs:
     """NS-ES: a population of means that maximise novelty, one of which is sampled per generation.
 
-    The novelty of a feature is its mean distance to the k nearest features of the run. A mean is drawn
+    The novelty of a feature is its mean distance to the k nearest features found so far. A mean is drawn
     with a probability proportional to its novelty. Reference: Conti et al., Improving Exploration in
     Evolution Strategies for Deep Reinforcement Learning via a Population of Novelty-Seeking Agents,
     NeurIPS 2018, arXiv:1712.06560.
@@ -102,7 +102,8 @@ class NsEs:
 class NsrEs:
     """NSR-ES: like NS-ES, but means maximise a weighted average of the ranks of fitness and novelty.
 
-    The utility of a sample is `w r + (1 - w) n`, with its centred ranks r by fitness and n by novelty.
+    The utility of a sample is `w r + (1 - w) n`, where r and n are its centred ranks by fitness and
+    novelty.
     Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
 
     Attributes:
@@ -135,7 +136,7 @@ class NsraEs:
         means: The population of means.
         fitness_weight: Initial weight of fitness. The weight of novelty is 1 minus this.
         weight_step: Amount by which the weight of fitness rises when the best fitness improves, or falls
-            after generations without improvement.
+            after `patience` generations without improvement.
         patience: Number of generations without improvement after which the weight of fitness falls.
     """
 
@@ -162,12 +163,13 @@ class NsraEs:
 
 @dataclass(frozen=True, kw_only=True)
 class MeEs:
-    """ME-ES: one evolution strategy with many samples that alternates between exploring and exploiting.
+    """ME-ES: one evolution strategy with many samples that explores and exploits in turn.
 
     The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
-    utilities u_i are their centred ranks by novelty or by fitness. Each phase starts from an elite.
-    Exploration starts from one of the 5 most novel elites. Exploitation starts from one of the 2 fittest
-    elites, either of the whole archive or of the last 5 changed cells, with equal probability.
+    utilities u_i are the centred ranks of the samples by novelty or by fitness. Each phase starts from
+    an elite. Exploration starts from one of the 5 most novel elites. Exploitation starts with equal
+    probability from one of the 2 fittest elites of the whole archive, or from one of the 2 fittest
+    elites in the 5 most recently changed cells.
     Reference: Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO 2020, arXiv:2003.01825.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Search distributions of the library evosax, such as CMA-ES."""
+"""Search distributions from the library evosax, such as CMA-ES."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-# The supported strategies. Tests check that samples initially have the given spread, and that ranks of
-# samples improve the mean.
+# The supported strategies. Tests check that the first samples have the given spread, and that updates
+# improve the mean.
 SUITABLE = ("cma-es", "cr-fm-nes", "open-es", "pgpe", "sep-cma-es", "snes", "xnes")
-# The strategies whose weights and learning rates follow from the number of parents.
+# The strategies whose weights and learning rates depend on the number of parents.
 WEIGHTED = ("cma-es", "sep-cma-es")
 # If the variances of two directions differ by a larger factor, float32 cannot represent the covariance.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
@@ -31,23 +31,23 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class Evosax:
-    """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
+    """A strategy from the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    `names()` lists the supported strategies, which update a distribution by the ranks of the samples of
-    one generation. Because strategies such as CMA-ES compute weights from these ranks, only the order of
-    the utilities matters to them. A lane is not changed if none of its samples has a valid evaluation.
+    `names()` lists the supported strategies, which use the ranks of the samples of one generation to
+    update a distribution. Therefore, only the order of the utilities matters. A lane is not changed if
+    none of its samples has a valid evaluation.
 
-    The step of CMA-ES was compared with Hansen's tutorial. It agrees except for the stall indicator
-    h_sigma, which counts one update too many. Therefore the stall condition is met slightly more often
-    in early generations.
+    The update of CMA-ES in evosax agrees with Hansen's tutorial, except for the stall indicator h_sigma,
+    which counts one update too many. Therefore, the stall condition is met slightly more often in early
+    generations.
 
-    For each lane that samples, CMA-ES computes an eigendecomposition of the d x d covariance. This takes
-    0.08 s for d = 1000 on two CPU cores. For many lanes and dimensions, use `sep-cma-es`.
+    For each lane and generation, CMA-ES computes an eigendecomposition of the d x d covariance matrix,
+    which takes 0.08 s for d = 1000 on two CPU cores. For many lanes or dimensions, use `sep-cma-es`.
 
     Attributes:
         name: Name of the strategy in evosax, in lower case and with dashes.
         samples: Number of samples per lane.
-        sigma: Standard deviation of the first samples.
+        sigma: Standard deviation of the samples in the first generation.
         options: Further arguments of the strategy's constructor, as pairs of names and values, such as
             `(("elite_ratio", 0.25),)`.
         parents: The samples that update the distribution: `all` or `positive`. With `all`, the ranks of
@@ -93,7 +93,7 @@ class Evosax:
         return _strong(state), x
 
     def tell(self, state: PyTree, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]) -> PyTree:
-        """Update each lane by the utilities of its samples."""
+        """Update each lane according to the utilities of its samples."""
         algorithm, params = _built(self, x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
@@ -114,7 +114,7 @@ class Evosax:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
-        """Return True for each lane that is not finite, or whose samples coincide or lie on a line."""
+        """Return True for each lane that is not finite, or whose samples coincide or are collinear."""
         return _degenerate(state)
 
 
@@ -125,7 +125,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
-    # xNES multiplies the given step size by a matrix of the same scale.
+    # xNES multiplies the given step size by a matrix that already has this scale.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
     with jax.ensure_compile_time_eval():  # makes constants even during tracing
         try:
@@ -141,7 +141,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
 
 
 def _of_parents(algorithm: Any, params: Any, n: Array) -> Any:
-    """Return the parameters of CMA-ES if the n best samples are parents, without negative weights."""
+    """Return the parameters of CMA-ES with the n best samples as parents, without negative weights."""
     d, count = algorithm.num_dims, jnp.maximum(n, 1)
     rank = jnp.arange(1, algorithm.population_size + 1)
     raw = jnp.where(rank <= count, jnp.log(count + 0.5) - jnp.log(rank), 0.0)
@@ -184,7 +184,7 @@ def _constructors() -> dict[str, Any]:
 
 
 def _degenerate(state: PyTree) -> Array:
-    """Return True for each lane that is not finite, or whose samples coincide or lie on a line."""
+    """Return True for each lane that is not finite, or whose samples coincide or are collinear."""
     lanes = state.mean.shape[0]
     # The standard deviation along each axis is `std * D`, or `std` for strategies without a `D`.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)
@@ -198,5 +198,5 @@ def _degenerate(state: PyTree) -> Array:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """Convert weak array types to strong types, because the state of a loop must keep its types."""
+    """Convert weak array types to strong types, because the types of a loop's state must not change."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)

@@ -1,4 +1,4 @@
-"""Noise: distributions of the samples of an evolution strategy around its mean."""
+"""Noise: distributions of an evolution strategy's samples around the mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Noise(Protocol):
     """A distribution whose entries have mean 0 and variance 1."""
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Array | Step:
-        """Draw noise of a shape [..., d], as an array or in factored form."""
+        """Draw noise of shape [..., d], as an array or in factored form."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class LowRank:
     """Noise that consists of matrices of low rank, which need fewer random numbers.
 
     Each matrix is a product A B^T / sqrt(rank), where the entries of A[rows, rank] and B[columns, rank]
-    are standard normal numbers. All entries of the product have variance 1. If the product does not need
-    fewer random numbers, for example for a vector of biases, the noise is Gaussian.
+    are standard normal numbers. All entries of the product have variance 1. If this does not save random
+    numbers, as for a vector of biases, the noise is Gaussian.
 
     Attributes:
         rank: Rank of each matrix.

@@ -1,4 +1,4 @@
-"""The evolution strategy of Salimans et al. (2017), an isotropic Gaussian with an adaptive mean."""
+"""The evolution strategy of Salimans et al. (2017): an isotropic Gaussian with an adaptive mean."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class OpenAIESState(NamedTuple):
 class OpenAIES:
     """An evolution strategy with mirrored samples, whose mean follows an estimated gradient.
 
-    The samples are m + s e_i, with the mean m and the noise e_i, and their utilities are u_i. The
-    optimiser follows the gradient sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans et
-    al., 2017).
+    The samples are m + s e_i, where m is the mean and e_i is the noise. A sample has the utility u_i.
+    The optimiser follows the gradient sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans
+    et al., 2017).
 
     Attributes:
-        samples: Number of samples per lane, M. It must be even, because each noise vector is used with
-            both signs.
+        samples: Number of samples per lane, M. This number must be even, because each noise vector is
+            used with both signs.
         sigma: Standard deviation of the samples, s.
         learning_rate: Learning rate of the optimiser.
         l2: Strength of the L2 regularisation of the mean.
         optimiser: Function that returns an optax optimiser for a learning rate.
         noise: Distribution of the noise e_i.
-        noise_dtype: Type of the steps s e_i. In bfloat16, the steps are rounded once. The samples and
-            the gradient use the rounded steps, so the gradient is exact for the rounded distribution.
+        noise_dtype: Type of the steps s e_i. With bfloat16, the samples and the gradient use the same
+            rounded steps, so the gradient is exact for the rounded distribution.
     """
 
     samples: int = 512
@@ -82,9 +82,9 @@ class OpenAIES:
     def tell(
         self, state: OpenAIESState, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]
     ) -> OpenAIESState:
-        """Update each mean by the gradient that is estimated from the utilities of its samples."""
+        """Update each mean with the gradient that is estimated from the utilities of its samples."""
         half = self.samples // 2
-        # The two samples of a pair differ by twice their noise, so `ask` does not store it.
+        # The two samples of a pair differ by twice their noise, so `ask` does not store the noise.
         noise = (x[:, :half] - x[:, half:]) / (2 * self.sigma)
         weight = utilities[:, :half] - utilities[:, half:]
         ascent = jnp.sum(weight[..., None] * noise, axis=1) / (self.samples * self.sigma)

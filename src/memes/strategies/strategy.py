@@ -27,11 +27,11 @@ class Strategy(Protocol):
     def ask(self, key: Key[Array, ""], state: PyTree) -> tuple[PyTree, Samples]:
         """Draw samples, as genotypes [L, M, d] or in factored form.
 
-        All random numbers of a generation are drawn here, so that `tell` needs no key.
+        This method draws all random numbers of a generation, so that `tell` does not need a key.
         """
 
     def tell(self, state: PyTree, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]) -> PyTree:
-        """Update each lane by the utilities of its samples x, which are whole genotypes."""
+        """Update each lane according to the utilities of its samples x, which are full arrays."""
 
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
