@@ -291,7 +291,8 @@ def test_prose_about_the_arm_has_the_numbers_of_the_summaries():
         for names in (("MEMES-128", "ME-65536"), fewer)
     )
     p = rank_sum(*(values("QD-score", "arm", name) for name in ("MEMES-128", "ME-65536")))
-    assert f"MEMES-128 reaches {four[0]}, ME-65536 reaches {four[1]} (ten seeds, p = {p:.3f})" in text
+    assert f"MEMES-128 reaches {four[0]}, and ME-65536 reaches {four[1]}" in text
+    assert f"(ten seeds, p = {p:.3f})" in text
     assert f"reach {three[0]}, {three[1]} and {three[2]}" in text
 
 
