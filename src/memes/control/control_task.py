@@ -30,8 +30,8 @@ def control_task(
 ) -> Task:
     """Build a task whose genotypes are controllers.
 
-    If the simulator fails in an episode, its fitness is NaN. Such evaluations are counted, but archives
-    do not store them.
+    If the simulator fails in an episode, the fitness of the episode is NaN. Archives do not store failed
+    evaluations, but they are included in the number of evaluations.
 
     Args:
         name: Short name, used in files and figures.

@@ -1,4 +1,4 @@
-"""Episodes of Gymnasium environments, which NumPy policies play in parallel.
+"""Episodes of Gymnasium environments, which are played in parallel by NumPy policies.
 
 Workers import this module and the environments, but not JAX.
 """
@@ -27,7 +27,7 @@ class Episode(NamedTuple):
     """Record of an episode of T steps, from which features are computed.
 
     Attributes:
-        observations: Flat observations, [T + 1, o]; the last one follows the last step.
+        observations: Flat observations before the first step and after each step, [T + 1, o].
         actions: Outputs of the policy in [-1, 1], [T, a]. Discrete actions have one output per choice.
         rewards: Rewards, [T].
         infos: The `info` that the environment returned for the reset and for each step.
@@ -68,7 +68,7 @@ class LastInformed:
 
 @dataclass(frozen=True)
 class Player:
-    """The `evaluate` function of Gymnasium tasks; each policy plays one episode.
+    """The `evaluate` function of Gymnasium tasks. Each policy plays one episode.
 
     Attributes:
         environment: Name of the environment, as for `gymnasium.make`.
@@ -77,7 +77,7 @@ class Player:
         steps: Maximum number of steps of an episode.
         feature: Function that computes the feature of an episode.
         seed: Seed of all episodes. If None, the seed of each episode is drawn from its key.
-        fresh: Whether each episode gets a new environment.
+        fresh: Whether each episode uses a new environment.
     """
 
     environment: str
@@ -95,7 +95,7 @@ class Player:
         return fitness, feature
 
     def transitions(self, keys: Any, x: Any) -> Any:
-        """Return fitness, feature and transitions of each episode, for reinforcement learning."""
+        """Return the fitness, feature and transitions of each episode, for reinforcement learning."""
         from memes.control.rollouts import Transition
         from memes.task import Evaluation
 
@@ -133,7 +133,7 @@ class Player:
             yield self.play(seeds[start : start + ROWS], x[start : start + ROWS])
 
     def play(self, seeds: np.ndarray, x: np.ndarray) -> list[Episode]:
-        """Play one episode per genotype `x[n, d]`; all episodes advance together."""
+        """Play one episode per genotype `x[n, d]`. All episodes advance together."""
         n = len(x)
         if self.fresh:
             environments = [new(self.environment, self.arguments) for _ in range(n)]
@@ -183,7 +183,7 @@ def _pool(name: str, arguments: tuple[tuple[str, Any], ...]) -> list[Any]:
 
 
 def made(name: str, arguments: tuple[tuple[str, Any], ...], n: int) -> list[Any]:
-    """Return n environments; they are reused by later calls, because construction can be slow."""
+    """Return n environments. Later calls reuse them, because construction can be slow."""
     pool = _pool(name, arguments)
     while len(pool) < n:
         pool.append(new(name, arguments))
@@ -200,16 +200,16 @@ def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
             import_module(path.partition(":")[0])  # `gymnasium.make` does the same
     if "mujoco" in sys.modules:
         show_mujoco_warnings()
-    # Without this option, Gymnasium checks every step, which is slow.
+    # By default, Gymnasium checks every step, which is slow.
     return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
 
 
 @cache
 def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
-    """Return True if an environment repeats an episode exactly after a reset with the same seed.
+    """Return True if episodes of an environment with the same seed and actions are identical.
 
-    In some environments, part of the simulated world survives a reset. The function plays several short
-    episodes with random actions twice, and compares observations and rewards.
+    In some environments, a reset does not restore the whole simulated world. This function plays several
+    short episodes with random actions twice, and compares observations and rewards.
     """
     environment = new(name, arguments)
     first, again = ([_start(environment, seed) for seed in range(COMPARED)] for _ in range(2))
@@ -247,9 +247,9 @@ def outputs_for(space: Any) -> int | None:
 
 
 def action_of(space: Any) -> Callable[[np.ndarray], Any]:
-    """Return the function that converts an output in [-1, 1] to an action of the space.
+    """Return the function that converts policy outputs in [-1, 1] to an action of the space.
 
-    For boxes it scales the output to the bounds. For discrete spaces it selects the largest entry.
+    For boxes, it scales the outputs to the bounds. For discrete spaces, it selects the largest output.
     """
     kind = type(space).__name__
     if kind == "Discrete":
@@ -279,7 +279,7 @@ def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
 
 
 def act(layers: Layers, signal: np.ndarray) -> np.ndarray:
-    """Compute the output [n, a] of each policy for its own observation [n, o]."""
+    """Compute the outputs [n, a] of n policies for their observations [n, o]."""
     for i, (weights, biases) in enumerate(layers):
         signal = np.matmul(signal[:, None, :], weights)[:, 0] + biases
         signal = np.tanh(signal) if i == len(layers) - 1 else np.maximum(signal, 0)

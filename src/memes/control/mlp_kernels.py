@@ -1,7 +1,7 @@
 """Kernels for policies in factored form.
 
-A kernel reads the weights of a repeated genotype once for several of its evaluations. It reads the noise
-of a mirrored pair once for both samples.
+A kernel reads the weights of a repeated genotype once for several evaluations, and the noise of a
+mirrored pair once for both samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[Any, str] = {jax.nn.relu: "relu", jnp.tanh: "tangent"}
 
 
 class Network(NamedTuple):
-    """Shape of a multi-layer perceptron: the sizes of its signals, and its activations."""
+    """A multi-layer perceptron: the sizes of input, hidden layers and output, and the activations."""
 
     sizes: tuple[int, ...]
     hidden: Callable[[Array], Array]
@@ -38,7 +38,7 @@ class Network(NamedTuple):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """The numbers of rows and columns of the weights and of the biases, layer after layer."""
+        """Rows and columns of each layer's weights and biases, in the order of the layers."""
         shapes = itertools.pairwise(self.sizes)
         return tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
 
@@ -49,7 +49,7 @@ class Network(NamedTuple):
 
 
 def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tuple[int, ...]]:
-    """Return each pair's noise in the order that kernels read, and the rank of each layer's step.
+    """Return each pair's noise in the order in which kernels read it, and the rank of each layer's step.
 
     For each layer, the noise consists of the noise of the weights, followed by the noise of the biases.
     A full matrix has "rank" 0. A low-rank matrix consists of its left factors, padded to a multiple of
@@ -75,7 +75,7 @@ def fastest(
 ) -> Callable[[Array, Array], Array]:
     """Return the fastest `act(observation, t)` of candidates and samples.
 
-    It is a kernel if one is available for the activations and the platform, and `otherwise` if not.
+    It is a kernel if there is one for the activations and the platform. If not, it is `otherwise`.
     """
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
@@ -86,7 +86,7 @@ def fastest(
 
     # Without shared weights, XLA is as fast as the CUDA kernel.
     shared = samples.mean.shape[0] or candidates.count > 1
-    # The noise is converted and aligned here once, not in every control step.
+    # The noise is converted and aligned once here, instead of in every control step.
     aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
     return choose(
         cuda=by(act_by_kernel, step) if shared else None,
@@ -97,16 +97,16 @@ def fastest(
 
 
 class Tiling(NamedTuple):
-    """Settings that divide the work of a kernel.
+    """Settings that determine how a kernel divides its work.
 
-    The defaults were the fastest settings in measurements on an H200 (docs/speed.md).
+    The defaults were the fastest settings measured on an H200 (docs/speed.md).
 
     Attributes:
         warps: Warps per block.
-        each: Pairs per warp. A warp computes them one after the other.
+        each: Pairs per warp, which the warp computes one after the other.
         share: Evaluations of a repeated genotype that a warp computes together.
         ahead: Rows of a repeated genotype that a warp prefetches.
-        resident: Blocks per multiprocessor, for which the compiler limits registers.
+        resident: Blocks per multiprocessor. The compiler limits the number of registers accordingly.
         columns: Maximum number of adjacent columns per lane of a warp.
     """
 
@@ -167,7 +167,8 @@ def policy_kernel(
     """
     lines = []
     for layer in _layers(network, ranks):
-        # Number of columns that a lane reads at once. All sizes and offsets must be multiples of it.
+        # Number of columns that a lane reads at once. All sizes and offsets must be multiples of this
+        # number.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
         columns = next(
             n

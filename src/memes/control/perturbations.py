@@ -1,9 +1,9 @@
-"""Genotypes in factored form, in which several evaluations share numbers.
+"""Genotypes in factored form, in which several evaluations share data.
 
-`Pairs` are mirrored samples: the mean of each lane, and steps away from it. `Repeats` are genotypes that
-are evaluated several times each. Tasks that accept the factored form read less memory. Whole genotypes
-need twice as much memory as pairs, and many times as much as pairs of low rank. They need `count` times
-as much memory as repeats. For all other tasks, `rows` converts the factored form to whole genotypes.
+`Pairs` are mirrored samples: the mean of each lane, and steps away from the mean. `Repeats` are
+genotypes that are evaluated several times each. Tasks that accept the factored form read less memory:
+half as much for pairs, far less for pairs of low rank, and 1 / `count` as much for repeats. For all
+other tasks, `rows` converts the factored form to whole genotypes, which are full arrays.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Step = tuple[Array | Thin, ...]
 
 
 class Pairs(NamedTuple):
-    """P mirrored pairs for each of L lanes: all samples `mean + step`, then all `mean - step`.
+    """P mirrored pairs for each of L lanes: first all samples `mean + step`, then all `mean - step`.
 
-    Leaves of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
+    The leaves of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
     """
 
     mean: Float[Array, "L d"]
@@ -96,19 +96,19 @@ def _product(thin: Thin) -> Array:
 
 
 def scaled(step: Array | Step, by: float) -> Step:
-    """Multiply steps, given as parts or as a whole, by a number."""
+    """Multiply steps, given as parts or as one array, by a number."""
     parts = step if isinstance(step, tuple) else (step,)
     return tuple(Thin(by * p.left, p.right) if isinstance(p, Thin) else by * p for p in parts)
 
 
 def rounded(step: Step, dtype: str) -> Step:
-    """Round steps to the type `dtype`, in which they are stored."""
+    """Convert steps to the type `dtype`."""
     kept: Step = jax.tree.map(lambda leaf: leaf.astype(dtype), step)
     return kept
 
 
 def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
-    """Split steps into one part per block (rows, columns); steps with these parts are unchanged."""
+    """Split steps into one part per block (rows, columns), unless they are already split in this way."""
 
     def fits(part: Array | Thin, size: tuple[int, int]) -> bool:
         if isinstance(part, Thin):
@@ -122,7 +122,7 @@ def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
 
 
 def as_pairs(groups: Sequence[Samples]) -> Pairs | None:
-    """Join groups of samples into `Pairs`, or return None unless all are pairs of equal structure."""
+    """Join groups of samples into `Pairs`. Return None unless all are pairs of equal structure."""
     pairs = [group for group in groups if isinstance(group, Pairs)]
     forms = {(jax.tree.structure(p), *(a.shape[1:] for a in jax.tree.leaves(p))) for p in pairs}
     return concatenate(pairs) if len(forms) == 1 and len(pairs) == len(groups) else None
@@ -163,7 +163,7 @@ def _repeats_by_chunks(
 ) -> T:
     """Compute the results of the candidates in chunks.
 
-    A chunk contains several genotypes, or a part of the evaluations of one genotype.
+    A chunk contains all evaluations of several genotypes, or some of the evaluations of one genotype.
     """
     n, count = candidates.x.shape[0], candidates.count
     nobody = jax.tree.map(lambda leaf: leaf[:0], samples)
@@ -194,7 +194,7 @@ def _pairs_by_chunks(
 ) -> T:
     """Compute the results of the samples in chunks.
 
-    A chunk contains several lanes, or a part of the pairs of one lane.
+    A chunk contains all pairs of several lanes, or some of the pairs of one lane.
     """
     lanes, pairs = samples.mean.shape[0], samples.each
     nobody = Repeats(candidates.x[:0], 1)
@@ -211,7 +211,7 @@ def _pairs_by_chunks(
         return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
-        """Join results [L * cuts, 2 * each, ...] of the shorter lanes; the inverse of `cut`."""
+        """Join results [L * cuts, 2 * each, ...] of the shorter lanes. This is the inverse of `cut`."""
         apart = leaf.reshape(lanes, cuts, 2, each, *leaf.shape[2:]).swapaxes(1, 2)
         whole = apart.reshape(lanes, 2, cuts * each, *leaf.shape[2:])[:, :, :pairs]
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])

@@ -26,7 +26,7 @@ from memes.pytrees import TreeGenotypes
 Act = Callable[[Array, Array], Array]
 Layers = list[tuple[Any, Any]]  # per layer: weights [n, in, out] and biases [n, out]
 Activation = Callable[[Array], Array]
-# Activations with a name. Functions of JAX cannot be pickled.
+# Activations that are stored by name, because JAX functions cannot be pickled.
 NAMED: dict[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
@@ -35,7 +35,7 @@ class MLP:
     """A controller whose genotypes are the parameters of a multi-layer perceptron.
 
     For each layer, a genotype contains the weights (in, out) in row-major order, followed by the biases.
-    Initial weights are LeCun-uniform, U(-sqrt(3 / in), sqrt(3 / in)); initial biases are 0.
+    Initial weights are LeCun-uniform, U(-sqrt(3 / in), sqrt(3 / in)), and initial biases are 0.
 
     Attributes:
         sizes: Sizes of the observation, of each hidden layer and of the action.
@@ -75,7 +75,7 @@ class MLP:
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of the weights and of the biases, layer after layer."""
+        """Rows and columns of each layer's weights and biases, in the order of the layers."""
         return self._network.blocks
 
     @property
@@ -120,7 +120,7 @@ class MLP:
     def policy(
         self, x: Float[Array | np.ndarray, " d"], observation: Float[Array | np.ndarray, "b o"]
     ) -> Float[Array, "b a"]:
-        """Return the actions of one genotype for many observations."""
+        """Return the actions of one genotype's policy for many observations."""
         layers = jax.tree.map(lambda leaf: leaf[0], self.parameters(x[None]))
         return self._forward(observation, (partial(affine, "bi,io->bo", *layer) for layer in layers))
 
@@ -195,7 +195,7 @@ def mlp(
 
 
 def affine(product: str, matrix: Array, bias: Array, signal: Array) -> Array:
-    """Compute a layer without its activation; `product` is the `einsum` of the matrix product."""
+    """Compute a layer without its activation. `product` is the `einsum` of the matrix product."""
     return jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
 
 

@@ -1,8 +1,8 @@
 """Environments, controllers, and rollouts of many episodes at once.
 
-environment   simulates n independent episodes by pure functions of a batched state
-controller    maps a genotype to parameters, and observations to actions
-rollout       plays episodes and stores only running sums
+environment   simulates n independent episodes with pure functions of a batched state controller    maps
+a genotype to parameters, and observations to actions rollout       plays episodes, and stores only sums
+over their steps
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ class Environment:
         reset: `(keys[n]) -> state`, the first state of one episode per key.
         observe: `(state) -> observation[n, o]`, the observations of a state.
         step: `(state, action[n, a]) -> state`, the state after a control step.
-        reward: `(before, action[n, a], after) -> reward[n]`, the reward of a step between two states.
-        ended: `(state) -> bool[n]`, True for episodes that have ended; later steps are ignored.
+        reward: `(before, action[n, a], after) -> reward[n]`, the reward of a step, given the states
+            before and after it.
+        ended: `(state) -> bool[n]`, True for episodes that have ended. Their later steps are ignored.
         failed: `(state) -> bool[n]`, True for episodes in which the simulator failed.
-        measure: `(state) -> [n, m]`, measurements whose mean and last value a rollout returns.
-        engine: The simulator of a robot, which replays use; None for other environments.
-        at_once: Best number of episodes to roll out at a time; None for all episodes.
+        measure: `(state) -> [n, m]`, measurements. A rollout returns their mean and last values.
+        engine: The simulator of a robot, for replays. None for other environments.
+        at_once: Optimal number of episodes to roll out at a time, or None for all episodes.
     """
 
     observation_size: int
@@ -62,7 +63,7 @@ class Environment:
 
 @runtime_checkable
 class Controller(Protocol):
-    """A controller, which defines the actions of each genotype. Controllers are frozen dataclasses."""
+    """A controller, which computes actions from a genotype. Controllers are frozen dataclasses."""
 
     @property
     def dim(self) -> int:
@@ -72,35 +73,35 @@ class Controller(Protocol):
     def policy(self) -> Callable[[Array, Array], Array] | None:
         """The function `(x[d], observation[b, o]) -> action[b, a]`, for gradient-based learning.
 
-        It computes the actions of one genotype for many observations. None if actions depend on more
-        than the observation.
+        It computes the actions of one genotype for many observations. None if actions do not only depend
+        on the observation.
         """
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...] | None:
-        """Rows and columns of the matrices in a genotype, in order; None if it has no matrices."""
+        """Rows and columns of the matrices in a genotype, in order, or None if there are no matrices."""
 
     @property
     def in_factors(self) -> InFactors | None:
         """The function `(candidates, samples) -> act` for genotypes in factored form.
 
-        It computes the actions of repeated candidates followed by those of mirrored samples. None if the
-        controller needs whole genotypes.
+        It computes the actions of repeated candidates, followed by the actions of mirrored samples. None
+        if the controller needs whole genotypes.
         """
 
     @property
     def network(self) -> Network | None:
-        """The perceptron of `policy`; None if it is not a perceptron in float32."""
+        """The perceptron that `policy` computes, or None if the policy is not a float32 perceptron."""
 
     @property
     def trees(self) -> TreeGenotypes | None:
-        """Conversion between genotypes and pytrees; None if genotypes are vectors."""
+        """Conversion between genotypes and pytrees, or None if genotypes are vectors."""
 
     def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
         """Draw random initial genotypes."""
 
     def parameters(self, x: Float[Array, "n d"]) -> PyTree:
-        """Return the input of `act`, which is computed once per rollout."""
+        """Convert genotypes to the input of `act`, once per rollout."""
 
     def act(self, parameters: Any, observation: Float[Array, "n o"], t: Any) -> Float[Array, "n a"]:
         """Return the actions at control step t."""
@@ -111,8 +112,8 @@ class Episodes(NamedTuple):
 
     Attributes:
         total: Sum of the rewards of each episode.
-        mean: Mean over the steps of the measurements, up to the end of the episode.
-        last: Measurements after the last step.
+        mean: Mean of the measurements over all steps of the episode.
+        last: Measurements after the last step of the episode.
         length: Number of steps of the episode.
         failed: Whether the episode ended because the simulator failed.
     """
@@ -141,7 +142,7 @@ class Step(NamedTuple):
 
 
 class Control(NamedTuple):
-    """Parts of a control task; `score` returns the `fitness[n]` and `feature[n, k]` of episodes."""
+    """Parts of a control task. `score` returns the `fitness[n]` and `feature[n, k]` of episodes."""
 
     environment: Environment
     controller: Controller
@@ -154,13 +155,14 @@ def rollout(
     x: Float[Array, "n d"],
     record: Callable[[Step], PyTree] | None = None,
 ) -> tuple[Episodes, PyTree]:
-    """Play one episode per genotype; the key of the episode determines its start.
+    """Play one episode per genotype. The key of each episode determines its start.
 
     Args:
         control: The environment and the controller.
         keys: One PRNG key per episode.
         x: The genotypes.
-        record: Function of a control step whose results are stored. If None, no trajectory is stored.
+        record: `(step) -> values`, which selects the values to store in each control step. If None, no
+            trajectory is stored.
 
     Returns:
         The episodes, and the recorded values with a leading axis of T steps.
@@ -213,10 +215,10 @@ def play(
 
 
 class Transition(NamedTuple):
-    """Transitions for reinforcement learning; they are valid if `alive` is True.
+    """Transitions for reinforcement learning. A transition is valid if `alive` is True.
 
-    `ended` is True if the environment ended the episode. It is False if the episode only reached its
-    last step.
+    `ended` is True if the environment ended the episode. If the episode only reached its maximum number
+    of steps, `ended` is False.
     """
 
     observation: Float[Array, "*n o"]
@@ -228,7 +230,7 @@ class Transition(NamedTuple):
 
 
 def no_transitions(control: Control, n: int) -> Transition:
-    """Return invalid transitions [n, T, ...], which stand for episodes that were not played."""
+    """Return invalid transitions [n, T, ...] as placeholders for episodes that were not played."""
     environment = control.environment
     o, a, steps = environment.observation_size, environment.action_size, environment.steps
 
@@ -246,7 +248,7 @@ def transitions(
 
     def record(step: Step) -> Transition:
         following = environment.observe(step.after)
-        # If the simulator has failed, the next observation is invalid.
+        # After a failure of the simulator, the next observation is invalid.
         counts = step.alive & ~environment.failed(step.after)
         return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
 

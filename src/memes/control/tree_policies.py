@@ -1,4 +1,4 @@
-"""Policies whose parameters are pytrees, such as networks of flax or equinox."""
+"""Policies whose parameters are pytrees, such as flax or equinox networks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def identity(signal: Array) -> Array:
     return signal
 
 
-# Activations of perceptrons that are recognised, with their counterparts in NumPy.
+# Activations of perceptrons that are recognised, and the corresponding NumPy functions.
 HIDDEN: dict[Any, Callable[[Any], Any]] = {
     jax.nn.relu: lambda signal: np.maximum(signal, 0),
     jnp.tanh: np.tanh,
@@ -88,8 +88,8 @@ def tree_policy(
 ) -> MLP | TreePolicy:
     """Build a controller whose genotypes are the parameters of a network.
 
-    If the network is a perceptron with float32 parameters and ReLU or tanh activations, its genotypes
-    have the layout of `mlp` and its rollouts use the same kernels. Such a network is recognised by its
+    If the network is a perceptron with float32 parameters and ReLU or tanh activations, the genotypes
+    have the layout of `mlp`, and rollouts use the same kernels. Such networks are recognised by their
     outputs for random parameters.
 
     Args:
@@ -116,7 +116,7 @@ def perceptron(
     if not candidates:
         return None
     rng = np.random.default_rng(0)
-    # The scales of the layers range from 0.01 to 10 to test activations with small and large inputs.
+    # The scales of the layers range from 0.01 to 10, so that activations have small and large inputs.
     scales = 10 ** rng.uniform(-2, 1, (DRAWS, len(trees.shapes)))
     arrays = [
         (rng.normal(size=(DRAWS, *shape)).T * scales[:, i]).T.astype(np.float32)
@@ -141,7 +141,7 @@ def forward(
     hidden: Callable[[np.ndarray], np.ndarray],
     output: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "n a"]:
-    """Compute perceptrons in NumPy; `arrays` alternates weights [n, i, o] and biases [n, o]."""
+    """Compute perceptrons in NumPy. `arrays` alternates between weights [n, i, o] and biases [n, o]."""
     signal = np.asarray(observation, np.float64)
     for i in range(0, len(arrays), 2):
         signal = np.einsum("ni,nio->no", signal, arrays[i]) + arrays[i + 1]
@@ -157,7 +157,7 @@ def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
 def _layers(
     trees: TreeGenotypes, observation_size: int, transposed: bool
 ) -> tuple[tuple[tuple[int, bool], ...], tuple[int, ...]] | None:
-    """Return the layout and sizes of the layers in the tree, or None if they do not fit together."""
+    """Return the layout and sizes of the layers in the tree, or None if the sizes do not match."""
     shapes, sizes, layout = trees.shapes, [observation_size], []
     if len(shapes) % 2 or any(dtype != jnp.float32 for dtype in trees.dtypes):
         return None

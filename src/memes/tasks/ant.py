@@ -1,4 +1,4 @@
-"""The ant tasks: a four-legged robot that runs forward, without or with a trap in its way."""
+"""The ant tasks: a four-legged robot that runs forward, without or with a trap in front of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOISE = 0.1
 PASSED = 13.0  # x beyond which a torso has passed the trap, whose back wall ends at x = 12.5
 ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
 
-# Directions for an ant that runs along x. The model, like the ant of Brax, defines y as the front.
+# Directions for an ant that runs along x. In the model, as in Brax, the front of the ant is y.
 FEET = ("front left", "back left", "back right", "front right")
 
 
@@ -130,7 +130,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         velocity = (engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]) / seconds
-        # The order of a reduction may depend on the batch size, so columns are added one by one.
+        # Columns are added one by one, because the order of a reduction may depend on the batch size.
         effort: Array = sum(action[:, i] ** 2 for i in range(action.shape[1]))  # type: ignore[assignment]
         return velocity + 1.0 - 0.5 * effort
 

@@ -20,14 +20,14 @@ def arm(*, joints: int = 1000) -> Task:
     """Planar arm that reaches every point smoothly.
 
     Args:
-        joints: Number of joints; a genotype has one entry in [0, 1] per joint.
+        joints: Number of joints. A genotype has one entry in [0, 1] per joint.
     """
     at_least(1, joints=joints)
 
     def evaluate(keys: Array, x: Array) -> Evaluation:
         """Evaluate the arms `x[n, joints]`.
 
-        Entries are clipped to [0, 1]. An entry x means the angle 2 pi x - pi to the previous link.
+        Entries are clipped to [0, 1]. An entry x specifies the angle 2 pi x - pi to the previous link.
         """
         del keys
         x = jnp.clip(x, 0.0, 1.0)
@@ -51,7 +51,7 @@ def arm(*, joints: int = 1000) -> Task:
 
 
 def posture(x: np.ndarray) -> list[np.ndarray]:
-    """Return two lines to draw for an arm `x[joints]`: its links, and the circle of its reach."""
+    """Return two lines that show an arm `x[joints]`: its links, and a circle that bounds its reach."""
     angle = 2 * np.pi * np.cumsum(np.clip(x, 0.0, 1.0) - 0.5)
     links = np.cumsum(np.stack([np.cos(angle), np.sin(angle)], axis=1), axis=0) / (2 * len(x))
     around = np.linspace(0, 2 * np.pi, 65)
@@ -66,16 +66,16 @@ def _circle(turns: Array) -> tuple[Array, Array]:
 
 
 def _circle_by_series(angle: Array) -> tuple[Array, Array]:
-    """Return the cosine and sine of an angle in [-pi, pi] from the Taylor series of half the angle.
+    """Compute the cosine and sine of an angle in [-pi, pi] with the Taylor series of half the angle.
 
-    On CPUs, this is four times faster than XLA, which calls the C library for each sine. On GPUs, it is
-    half as fast as XLA's functions.
+    On CPUs, this is four times as fast as XLA's functions, which call the C library for each sine. On
+    GPUs, it is half as fast.
     """
     half = angle / 2
     square = jnp.square(half)
 
     def series(last: int) -> Array:
-        """Return an alternating series in `square` with coefficients 1 / n!, up to n = `last`."""
+        """Return an alternating power series in `square` with coefficients 1 / n!, up to n = `last`."""
         total = 0 * square
         for n in range(last, -1, -2):
             total = 1 / math.factorial(n) - square * total
@@ -90,7 +90,7 @@ def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise:
     """Planar arm with Gaussian noise on fitness and feature.
 
     Args:
-        joints: Number of joints; a genotype has one entry in [0, 1] per joint.
+        joints: Number of joints. A genotype has one entry in [0, 1] per joint.
         fitness_noise: Standard deviation of the noise on the fitness.
         feature_noise: Standard deviation of the noise on each feature.
     """

@@ -43,26 +43,28 @@ def gymnasium(
 ) -> Task:
     """Environment of Gymnasium, with policies as genotypes.
 
-    The fitness is the total reward of an episode. In continuous action spaces, the policy's outputs are
-    scaled to the bounds of the actions. In discrete ones, the largest output selects the action.
+    The fitness is the total reward of an episode. For continuous actions, the policy's outputs are
+    scaled to the bounds of the action space. For discrete actions, the largest output selects the
+    action.
 
     Args:
         environment: Name of the environment, such as `CartPole-v1`.
         hidden: Sizes of the policy's hidden layers.
-        steps: Maximum number of steps of an episode. The default is the limit of the environment.
+        steps: Maximum number of steps per episode. The default is the limit of the environment.
         uncertain: Whether each episode has a different start. If not, all episodes use seed 0.
-        observed: Indices of the observation whose means over an episode are the feature. The default is
-            the first two.
+        observed: Indices of the observation entries whose means over an episode are the feature. The
+            default is the first two entries.
         informed: Entries of `info` whose last values are the feature. The default is `x_position` and
-            `y_position`, if both exist.
-        feature: `(episode) -> k numbers`, a custom feature of a `memes.control.episodes.Episode`.
-            Workers import this function, so it must be at the top level of a module.
+            `y_position`, if the environment has both.
+        feature: `(episode) -> k numbers`, which computes a custom feature of a
+            `memes.control.episodes.Episode`. Workers import this function, so it must be at the top
+            level of a module.
         feature_low: Lower bound of each feature. The default is the bound of the observation, -10 if the
             observation has no bound, and -30 for a position.
-        feature_high: Upper bound of each feature, with corresponding defaults.
+        feature_high: Upper bound of each feature. The defaults correspond to those of `feature_low`.
         min_fitness: Fitness that adds 0 to the QD-score.
         make: Further arguments of `gymnasium.make`.
-        fresh: Whether each episode gets a new environment. The default is True if two episodes with the
+        fresh: Whether each episode uses a new environment. The default is True if two episodes with the
             same seed and the same random actions differ.
     """
     at_least(1, steps=steps)
@@ -116,7 +118,7 @@ def _refuse(*arguments: Any) -> Any:
 
 
 def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
-    """Return an `Environment` that has only sizes, for emitters that learn from its transitions."""
+    """Return an `Environment` that only specifies sizes, for emitters that learn from transitions."""
     functions: Any = [_refuse] * 7
     return Environment(size, outputs, steps, *functions)
 
@@ -151,7 +153,7 @@ def _usual(
     observed: tuple[int, ...] | None,
     informed: tuple[str, ...] | None,
 ) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Return a feature that uses entries of `info` or of the observation, with its default bounds."""
+    """Return a feature that uses entries of `info` or of the observation, and its default bounds."""
     require(observed is None or informed is None, "observed and informed exclude each other")
     if observed is None:
         environment.reset(seed=0)

@@ -1,4 +1,4 @@
-"""The hexapod task: a six-legged robot walks to positions around it along arcs of circles."""
+"""The hexapod task: a six-legged robot that walks along circular arcs to positions around it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
 class Sinusoids:
     """A controller of open-loop gaits with an amplitude and a phase per hip and per knee.
 
-    A genotype contains the amplitude and the phase of each hip, followed by the same numbers of each
+    A genotype contains the amplitude and phase of each hip, followed by the amplitude and phase of each
     knee. The angle of a leg's third joint is the negative angle of the knee, so that the foot stays
     upright. Entries are clipped to [-1, 1], because longer strides would leave the map.
     """
@@ -94,7 +94,7 @@ class Sinusoids:
 
 
 def yaw(quaternion: Array) -> Array:
-    """Return the heading [n], the rotation of `quaternion[n, 4]` about the vertical axis."""
+    """Return the heading [n], which is the rotation of `quaternion[n, 4]` about the vertical axis."""
     w, x, y, z = (quaternion[:, i] for i in range(4))
     return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
@@ -102,7 +102,7 @@ def yaw(quaternion: Array) -> Array:
 def arc_error(episodes: Episodes) -> Array:
     """Return the angle [n] in [0, pi] between the final heading and the arc from start to end.
 
-    The arc starts in the direction of the initial heading, x. At the end point, the angle of its tangent
+    The arc starts along the initial heading, which is the x axis. At its end, the angle of the tangent
     is twice the angle of the chord.
     """
     x, y, heading = (episodes.last[:, i] for i in range(3))

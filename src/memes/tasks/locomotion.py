@@ -1,4 +1,4 @@
-"""The task `robot:FILE`: locomotion of a robot that an MJCF file describes."""
+"""The task `robot:FILE`: locomotion of a robot that is described by an MJCF file."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def locomotion(
     fidelity: Fidelity = "default",
     backend: Backend = "auto",
 ) -> Task:
-    """Robot of an MJCF file that moves forward, with policies as genotypes.
+    """Robot from an MJCF file that moves forward, with policies as genotypes.
 
     The reward of a control step is the weighted sum of forward velocity and survival, minus the energy
     cost. The fitness is the sum of the rewards of an episode. An episode ends when the robot has fallen.
 
     Args:
         model: MJCF file of the robot.
-        feet: Names of the feet. A name refers to a geom, or to a body with all of its geoms.
+        feet: Names of the feet. Each name refers to a geom, or to a body with all of its geoms.
         feature: `contact` is the share of control steps in which each foot touches the ground;
             `position` is the final position of the robot.
         forward: Reward for each m/s of velocity of the first body along x, per control step.
         survival: Reward per control step.
         energy: Cost per control step for each unit of the mean squared action.
-        fallen: A robot has fallen when its first body is lower than this share of its height at the
-            start. With 0, episodes never end early.
+        fallen: A robot has fallen when its first body is lower than this share of the body's initial
+            height. With 0, episodes never end early.
         steps: Control steps per episode.
         control_step: Duration of an action in seconds.
         start_noise: Maximum random change of each joint's position and velocity at the start. With 0,
             the task is deterministic.
         reach: Bound of the final position along each axis, in metres.
         hidden: Sizes of the policy's hidden layers.
-        self_collision: Whether contacts between moving geoms are simulated. They are not supported, so
-            models that have them need False. Then legs pass through each other.
+        self_collision: Whether to simulate contacts between moving geoms. Such contacts are not
+            supported, so models that define them require False. Their legs then pass through each other.
         raw_controls: Whether actions are used as controls directly. If not, they are scaled to the range
             of each control.
         min_fitness: Fitness that adds 0 to the QD-score. The default is the fitness of a robot that
@@ -108,7 +108,7 @@ def locomotion(
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         x = [engine.body_positions(state)[:, first, 0] for state in (before, after)]
-        # The order of a reduction may depend on the batch size, so columns are added one by one.
+        # Columns are added one by one, because the order of a reduction may depend on the batch size.
         effort = sum(action[:, i] ** 2 for i in range(action.shape[1])) / max(action.shape[1], 1)
         found: Array = forward * (x[1] - x[0]) / seconds + survival - energy * effort
         return found
@@ -155,7 +155,7 @@ def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list
 
 
 def _owner(model: Any, geom: str) -> tuple[str, str]:
-    """Return the names of a geom and of its body; elements without a name are called "#number"."""
+    """Return the names of a geom and of its body. Elements without a name are called "#number"."""
     import mujoco
 
     index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, geom)
@@ -170,9 +170,9 @@ def _level_axes(model: Any) -> list[int]:
 
 
 def _fallen(engine: Engine, body: int, share: float) -> Any:
-    """Return `(state) -> bool[n]`, True if a body is lower than `share` times its initial height.
+    """Return `(state) -> bool[n]`: True if a body is lower than `share` times its initial height.
 
-    Return None if this height is 0 or less.
+    Return None if the resulting height is not positive.
     """
     import mujoco
 

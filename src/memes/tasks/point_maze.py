@@ -15,8 +15,8 @@ START = (0.1, 0.0)
 LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # corners of the room
 STRIDE = 0.02  # longest move along each axis per step
 NOISE = 0.02
-# The obstacle is a cup that is open towards the start. Its back wall is (x, lowest y, highest y); its
-# side walls are (y, lowest x, highest x).
+# The obstacle is a cup that is open towards the start. The back wall is (x, lowest y, highest y), and
+# the side walls are (y, lowest x, highest x).
 BACK = ((0.6, -0.25, 0.25),)
 SIDES = ((-0.25, 0.4, 0.6), (0.25, 0.4, 0.6))
 
@@ -74,7 +74,7 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
 
 
 def move(place: Array, action: Array) -> Array:
-    """Move `place[n, 2]` by `action[n, 2]`, first along x and then along y, unless a wall stops it."""
+    """Move `place[n, 2]` by `action[n, 2]`, first along x, then along y. Walls stop the move."""
     x, y = place[:, 0], place[:, 1]
     target = jnp.clip(place + STRIDE * jnp.clip(action, -1, 1), jnp.array(LOW), jnp.array(HIGH))
     x = _slide(x, target[:, 0], y, BACK)
@@ -85,7 +85,7 @@ def move(place: Array, action: Array) -> Array:
 def _slide(
     here: Array, there: Array, across: Array, walls: tuple[tuple[float, float, float], ...]
 ) -> Array:
-    """Return the positions [n] after a move along one axis; moves into a wall are cancelled."""
+    """Return the positions [n] after a move along one axis. Moves into a wall are cancelled."""
     for wall, low, high in walls:
         crosses = (here - wall) * (there - wall) <= 0
         there = jnp.where(crosses & (across >= low) & (across <= high), here, there)

@@ -23,7 +23,7 @@ Fidelity = Literal["default", "fast"]
 
 
 def engine_of(name: str, *, substeps: int, fidelity: Fidelity, backend: Backend) -> Engine:
-    """Compile the simulator for one of this library's models."""
+    """Compile the simulator of one of this library's models."""
     from memes import physics
 
     file = str(resources.files("memes.tasks") / "models" / f"{name}.xml")
@@ -43,9 +43,9 @@ def robot(
 ) -> Environment:
     """Build the environment of a robot.
 
-    Episodes start from the model's first keyframe, or from `qpos0` if it has none. The base of a robot
-    consists of the joints of the first body that no actuator moves. Examples are a free joint, or the
-    slides and the hinge of a planar robot. An arm on a table has no base.
+    Episodes start from the model's first keyframe, or from `qpos0` if there is no keyframe. The base of
+    a robot consists of those joints of the first body that have no actuator. Examples are a free joint,
+    or the slides and the hinge of a planar robot. An arm on a table has no base.
 
     Args:
         engine: The compiled model. A control step is one call of its `step`.
@@ -122,8 +122,8 @@ def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
 def episodes_at_once() -> int | None:
     """Return the best number of episodes to roll out at a time, or None for all episodes.
 
-    On CPUs, it is the number of policies that stay in the caches of the cores during a whole rollout.
-    This is 1.5 times as fast as reading all policies from memory in every step.
+    On CPUs, this is the number of policies that fit into the caches of the cores. Rollouts are then 1.5
+    times as fast as with policies that are read from memory in every step.
     """
     if jax.default_backend() != "cpu":
         return None
@@ -133,7 +133,7 @@ def episodes_at_once() -> int | None:
 
 
 def _base(model: Any) -> list[int]:
-    """Return the joints of the base, which are the joints of the first body without actuators."""
+    """Return the joints of the base, which are those joints of the first body that have no actuator."""
     import mujoco
 
     moved = model.actuator_trnid[model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT), 0]
@@ -142,7 +142,7 @@ def _base(model: Any) -> list[int]:
 
 
 def _joints(model: Any) -> np.ndarray:
-    """Return the hinges and slides of a robot that are not joints of its base."""
+    """Return the hinges and slides of a robot that do not belong to the base."""
     import mujoco
 
     kinds = [int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)]
@@ -155,7 +155,7 @@ def _ground(model: Any) -> list[int]:
 
 
 def ground_joints(model: Any) -> list[tuple[int, tuple[float, float, float]]]:
-    """Return the indices of `qpos` with the horizontal position of the base, and their directions."""
+    """Return the indices of the horizontal base position in `qpos`, and the axes of these entries."""
     import mujoco
 
     data = mujoco.MjData(model)
@@ -172,7 +172,7 @@ def ground_joints(model: Any) -> list[tuple[int, tuple[float, float, float]]]:
 
 
 def footprints(model: Any) -> tuple[tuple[tuple[float, float], ...], ...]:
-    """Return the outlines, seen from above, of the static upright boxes of an `MjModel`."""
+    """Return the outlines of the static upright boxes of an `MjModel`, as seen from above."""
     import mujoco
 
     data = mujoco.MjData(model)

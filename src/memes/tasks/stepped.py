@@ -1,6 +1,6 @@
-"""Tasks for JAX environments of other libraries, such as Brax and MuJoCo Playground.
+"""Tasks for JAX environments from other libraries, such as Brax and MuJoCo Playground.
 
-These libraries share a protocol. An environment simulates one episode. It has `reset(key) -> state`,
+These libraries share a protocol. An environment simulates one episode, and has `reset(key) -> state`,
 `step(state, action[a]) -> state`, `observation_size` and `action_size`. A state has `obs[o]`, `reward`
 and `done`.
 """
@@ -30,16 +30,17 @@ PROTOCOL, STATE = ("reset", "step", "observation_size", "action_size"), ("obs", 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Settings of tasks with JAX environments of other libraries.
+    """Settings of tasks with JAX environments from other libraries.
 
     Attributes:
         hidden: Sizes of the policy's hidden layers.
-        uncertain: Whether each episode has a different start. If not, all have the same start.
-        measure: `(state) -> [m]`, the measurement of the state of one episode. The default is the
-            horizontal position of the first body. For states without one, it is the first two entries of
-            the observation.
-        feature: `(episodes) -> [n, k]`, computed from the measurements. The default is the last
-            measurement.
+        uncertain: Whether each episode has a different start. If False, all episodes have the same
+            start.
+        measure: `(state) -> [m]`, measurements of the state of one episode. The default is the
+            horizontal position of the first body. If the state has no such position, the default is the
+            first two entries of the observation.
+        feature: `(episodes) -> [n, k]`, which computes the features from the measurements. The default
+            is the last measurements.
         feature_low: Lower bound of each feature.
         feature_high: Upper bound of each feature.
         min_fitness: Fitness that adds 0 to the QD-score.
@@ -76,7 +77,7 @@ class Repeated:
         return self.env.reset(key)
 
     def step(self, state: PyTree, action: Array) -> PyTree:
-        """Take `times` steps with the same action; the state is constant after the episode ends."""
+        """Take `times` steps with the same action. The state is constant after the episode has ended."""
 
         def again(held: tuple[PyTree, Array], _: None) -> tuple[tuple[PyTree, Array], None]:
             before, total = held
@@ -97,7 +98,7 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
 
     Args:
         name: Short name, used in files and figures.
-        env: The environment, which simulates one episode.
+        env: The environment.
         steps: Steps per episode.
         setup: Policies, starts, features and bounds.
     """
@@ -157,7 +158,7 @@ def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
 def observation(state: PyTree) -> Array:
     """Return the flat observation of one episode.
 
-    If the state has several named observations, return `state`, which is the observation for the policy.
+    If there are several named observations, return the one named `state`, which is meant for policies.
     """
     obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
     return jnp.ravel(obs).astype(jnp.float32)
@@ -166,7 +167,7 @@ def observation(state: PyTree) -> Array:
 def place(state: PyTree) -> Array:
     """Return the horizontal position of the first body.
 
-    If the state does not contain it, return the first two entries of the observation.
+    If the state does not contain this position, return the first two entries of the observation.
     """
     bodies: Any = getattr(getattr(state, "pipeline_state", None), "x", None)  # in Brax
     found: Array = observation(state)[:2]
@@ -190,7 +191,7 @@ def brax(
     """Environment of Brax, with policies as genotypes.
 
     Args:
-        environment: Name of the environment, such as `ant`, or an environment of Brax without wrappers.
+        environment: Name of the environment, such as `ant`, or a Brax environment without wrappers.
         pipeline: Name of the simulator: generalized, spring, positional or mjx.
         steps: Steps per episode.
         setup: Policies, starts, features and bounds.
