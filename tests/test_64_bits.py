@@ -1,4 +1,4 @@
-"""If JAX uses 64-bit arrays (`JAX_ENABLE_X64=1`), the library still computes with 32-bit arrays."""
+"""The library computes with 32-bit arrays even if JAX enables 64-bit arrays (`JAX_ENABLE_X64=1`)."""
 
 from dataclasses import replace
 

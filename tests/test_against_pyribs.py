@@ -1,7 +1,7 @@
-"""Algorithms reach the QD-scores that pyribs 0.12 reaches with equal numbers of evaluations.
+"""Algorithms reach the QD-scores of pyribs 0.12 with the same number of evaluations.
 
-The scores of pyribs are recorded, so these tests do not need pyribs. They are the output of `python
-benchmarks/against_pyribs.py --dims 20 --generations 100`.
+These tests do not need pyribs. Its scores were recorded with `python benchmarks/against_pyribs.py --dims
+20 --generations 100`.
 """
 
 import sys
@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from against_pyribs import CASES, Settings, ours
 
 DIM, GENERATIONS = 20, 100
-# The lowest QD-score of five seeds of pyribs. For CMA-MAEGA, pyribs uses pycma, because its own CMA-ES
-# differs from the tutorial of CMA-ES (see benchmarks/README.md).
+# The lowest QD-score of five seeds of pyribs. For CMA-MAEGA, pyribs uses pycma, because the CMA-ES of
+# pyribs differs from the tutorial of CMA-ES (see benchmarks/README.md).
 LOWEST = {
     "cma-mae": 314_600,
     "cma-me-accepted": 444_700,

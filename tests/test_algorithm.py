@@ -56,7 +56,7 @@ def test_samples_enter_the_archive_only_if_offered(memes_all):
 
 
 def test_memes_all_judges_its_lanes_by_an_archive_of_means(memes_all):
-    """A mean that beats all earlier means has made progress, even if samples are better."""
+    """A mean that is better than all earlier means makes progress, even if samples are better."""
     state = jax.jit(memes_all.init)(jax.random.key(0))
     ask, tell = jax.jit(memes_all.ask), jax.jit(memes_all.tell)
     n = memes_all.batch_size
@@ -87,7 +87,7 @@ def test_additions_are_counted_by_the_kind_of_lane():
 
 def test_non_finite_evaluations_never_enter_and_are_counted():
     def poisoned(keys, x):
-        """Break every third evaluation: NaN or infinite fitness, or an infinite feature."""
+        """Make every third evaluation invalid, with NaN or infinite fitness or an infinite feature."""
         fitness, feature, *_ = task.evaluate(keys, x)
         row = jnp.arange(len(x))
         fitness = jnp.where(row % 9 == 0, jnp.nan, jnp.where(row % 9 == 3, jnp.inf, fitness))
@@ -141,7 +141,8 @@ def test_sampled_candidates_are_judged_by_the_statistic_of_their_evaluations():
         assert int(info.ledger.candidates) == first
         assert int(info.ledger.samples) == LANES * SAMPLES
         assert int(info.non_finite) == LANES
-        # The archive and the history store estimates for candidates and single evaluations for samples.
+        # For candidates, the archive and history store estimates; for samples, they store single
+        # evaluations.
         known = np.concatenate([info.fitness, fitness[first:]])
         new = (state.archive.generation == generation) & state.archive.occupied
         assert np.isin(state.archive.fitness[new], known).all()

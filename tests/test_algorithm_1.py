@@ -1,6 +1,6 @@
-"""A NumPy implementation of the paper's Algorithm 1 must agree with a run in every generation.
+"""Every generation of a run agrees with a NumPy implementation of the paper's Algorithm 1.
 
-The tests compare it with a run on one device and with a run in two shards.
+The tests compare this implementation with a run on one device and with a run in two shards.
 """
 
 import jax
@@ -17,7 +17,7 @@ SIGMA, RATE = 0.05, 0.05
 
 
 class Algorithm1:
-    """Algorithm 1, one lane at a time and line by line, for given samples and evaluations."""
+    """Algorithm 1 for given samples and evaluations, line by line and one lane at a time."""
 
     def __init__(self, cells, lanes, dim):
         self.cells = cells
@@ -36,7 +36,7 @@ class Algorithm1:
     def update_archives(self, fitness, feature, offered):
         """Offer the means as one batch.
 
-        Each cell takes the fittest mean, and the first one if several are equal.
+        Each cell accepts the fittest mean, or the first of several equally fit means.
         """
         cell = np.asarray(self.cells.index(feature))
         added = np.zeros(len(fitness), int)
@@ -84,7 +84,7 @@ def whole(algorithm):
 
 
 def in_two_shards(algorithm):
-    """Return the same functions for two shards. The outcome has shape [2, n, ...]."""
+    """Return the same functions as `whole`, but for two shards. The outcome has shape [2, n, ...]."""
     placement = Placement(2, (jax.devices()[0],))
     sharded = placement.sharded(algorithm)
     state = placement.of_state(algorithm, 1)
@@ -99,9 +99,9 @@ def in_two_shards(algorithm):
 
 @pytest.fixture(scope="module", params=[whole, in_two_shards])
 def followed_run(request):
-    """Run the oracle and the library together.
+    """Run the NumPy implementation and the library together.
 
-    Returns the trace of each generation, and both final states.
+    Returns a trace of all generations, and both final states.
     """
     task = memes.tasks.arm(joints=4)
     cells = memes.cells.grid(task, (7, 7))

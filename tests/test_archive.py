@@ -21,7 +21,7 @@ def grid(*shape):
 
 
 def centres(cells):
-    """Return one feature in the interior of each cell, [c, k]."""
+    """Return a feature in the interior of each cell, [c, k]."""
     if isinstance(cells, CVT):
         return np.asarray(cells.centroids)
     axes = [(np.arange(s) + 0.5) / s * 2 - 1 for s in cells.shape]
@@ -46,7 +46,7 @@ CELLS = {
 
 
 class Oracle:
-    """An archive as a dictionary, to which rows are added one at a time."""
+    """An archive that is a dictionary and adds rows one at a time."""
 
     def __init__(self, cells):
         self.cells = cells
@@ -81,7 +81,7 @@ class Oracle:
 
 
 def random_batch(rng, cells, n, faults=True, ties=True):
-    """Return rows with different genotypes and lanes and few fitness values.
+    """Return rows with different genotypes and lanes, but only a few different fitness values.
 
     Some rows are not finite.
     """

@@ -1,4 +1,4 @@
-"""The methods of an archive agree with loops over NumPy arrays."""
+"""The methods of archives agree with loops over NumPy arrays."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 def rows(rng, n):
-    """Return arguments of `Archive.add`, with few different fitness values."""
+    """Return arguments for `Archive.add`, with only a few different fitness values."""
     return {
         "genotypes": rng.normal(size=(n, 3)),
         "fitness": rng.integers(-3, 3, n).astype(float),

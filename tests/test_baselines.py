@@ -1,6 +1,6 @@
 """MEMES and the baselines show their known properties, with five seeds.
 
-`benchmarks/baselines.py` has more comparisons.
+See `benchmarks/baselines.py` for more comparisons.
 """
 
 import jax
@@ -68,7 +68,7 @@ def toy_task(evaluate, dim, start, edge, cells):
 
 
 def hills(key, x):
-    """Return the fitness: a hill of height 1 at the start and, beyond a valley, a hill of height 3."""
+    """Return the fitness: a hill of height 1 at the start, and a hill of height 3 beyond a valley."""
     x = jnp.clip(x, -1.0, 1.0)
     return jnp.maximum(1 - jnp.linalg.norm(x), 3 - 6 * jnp.linalg.norm(x - 0.7)), x
 
@@ -98,7 +98,7 @@ def test_ns_es_spreads(trapped, spread):
 
 
 def test_memes_fills_more_cells_than_es_and_ns_es_and_leaves_the_trap(trapped, spread):
-    """The comparison holds for every seed, at an equal number of evaluations."""
+    """This holds for every seed, at equal numbers of evaluations."""
     algorithm = presets.memes(TRAP, lanes=16, samples=8)
     evaluations = 1000 * presets.es(TRAP, samples=16).batch_size
     found = archives(algorithm, evaluations // algorithm.batch_size)
@@ -121,10 +121,9 @@ def test_me_es_spreads_and_climbs(trapped):
 
 @pytest.mark.slow
 def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
-    """Compare the QD-score at equal evaluations.
+    """Compares QD-scores at equal numbers of evaluations.
 
-    The features are sums over the halves of the genotype, so most genotypes have features near the
-    middle.
+    Each feature is the sum of one half of the genotype, so most genotypes have features near the middle.
     """
 
     def sphere(key, x):
@@ -139,7 +138,7 @@ def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
 
 @pytest.mark.long
 def test_me_sampling_loses_less_to_noise_than_me():
-    """Compare the archive loss at equal evaluations. The corrected archives use exact evaluations."""
+    """Compares archive losses at equal numbers of evaluations. Corrections evaluate without noise."""
     task = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
     exact, cells = memes.tasks.arm(joints=4), memes.cells.grid(task, (10, 10))
 

@@ -24,7 +24,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Use a separate cache and a current folder in which no file may be created."""
+    """Use a separate cache folder. Checks that nothing is created in the current folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -249,9 +249,9 @@ print(main(["list"]))
 
 
 def as_nameless_user(**environment):
-    """Build a cache entry and run `memes list` as a user without a name.
+    """Build a cache entry and run `memes list` as a user without a user name.
 
-    Returns the output and errors.
+    Returns the lines of stdout, and stderr.
     """
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
     done = subprocess.run(

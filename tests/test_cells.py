@@ -89,7 +89,7 @@ def squared_distances(feature, cells):
 
 def test_a_feature_belongs_to_the_nearest_centroid_in_units_of_the_bounds(tessellation):
     rng = np.random.default_rng(0)
-    # 1500 features need more than one block of the search.
+    # With 1500 features, the search uses more than one block.
     feature = np.float32(rng.uniform(LOW[:2], HIGH[:2], (1500, 2)))
     distance = squared_distances(feature, tessellation)
     nearest, second = np.sort(distance, axis=1)[:, :2].T

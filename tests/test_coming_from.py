@@ -1,4 +1,4 @@
-"""The programs in docs/coming_from.md run, if the library that each program uses is installed."""
+"""Each program in docs/coming_from.md runs, if the library that it uses is installed."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Controllers and rollouts on a toy environment agree with computations in NumPy."""
+"""Controllers and rollouts in a toy environment agree with computations in NumPy."""
 
 import itertools
 import math
@@ -28,9 +28,9 @@ STEPS = 6
 
 
 def toy_environment(end_at=math.inf, fail_at=math.inf):
-    """Return a point on a line that moves by the action.
+    """Return an environment in which a point moves along a line by the action.
 
-    It ends beyond `end_at`, and fails beyond `fail_at`.
+    An episode ends if the point passes `end_at`, and fails if it passes `fail_at`.
     """
     return Environment(
         observation_size=1,
@@ -48,7 +48,7 @@ def toy_environment(end_at=math.inf, fail_at=math.inf):
 
 @dataclass(frozen=True)
 class Constant:
-    """A controller whose action is the genotype plus the number of the step."""
+    """A controller whose action is the genotype plus the step number."""
 
     dim: ClassVar[int] = 1
     policy: ClassVar[None] = None
@@ -71,7 +71,7 @@ X = jnp.array([[0.1], [0.5], [0.9], [-3.0]])
 
 
 def keys_of(seed, n=4):
-    """Return new keys for each use, because a key may be used only once."""
+    """Return new key arrays, because a key may be used only once."""
     return jax.random.split(jax.random.key(seed), n)
 
 
@@ -80,7 +80,7 @@ def rolled_out(environment, record=None):
 
 
 def in_python(end_at):
-    """Compute the same episodes in plain Python. Returns total, mean, last and length of each."""
+    """Compute the same episodes in plain Python. Returns totals, means, last values and lengths."""
     starts = jax.vmap(lambda key: jax.random.uniform(key, (1,)))(keys_of(0))
     outcomes = []
     for x, place in zip(np.asarray(X[:, 0], float), np.asarray(starts[:, 0], float), strict=True):
@@ -145,7 +145,7 @@ def test_an_episode_has_a_nan_fitness_if_it_fails_before_its_end():
 
 
 def test_the_step_of_a_failure_gives_no_transition():
-    """The last step of an episode that fails has no valid next state."""
+    """The last step of a failed episode has no valid next state."""
     control = Control(toy_environment(fail_at=4.0), Constant(), None)
     outcome, taken = transitions(control, keys_of(0), X)
     for i, (_, _, _, length) in enumerate(in_python(4.0)):

@@ -59,7 +59,7 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 
 PROGRAMS = ("memes", "python", "python3", "pip", "bash")
 PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is an existing folder
-# Commands that are not run, by their first words, and the reason.
+# Commands that the test does not run, given by their first words, and the reasons.
 NOT_RUN = {
     "python3 -m venv": "makes an environment",
     ".venv/bin/pip install": "needs a network; its extras are checked",
@@ -104,7 +104,7 @@ class Piece(NamedTuple):
 
 
 def pieces(text):
-    """Yield all code of a document, in order."""
+    """Yield all pieces of code in a document, in order."""
     fence, begin, inside = None, 0, []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         opens = re.match(r"\s*```(.*)", line)
@@ -122,7 +122,7 @@ def pieces(text):
 
 
 def commands(piece):
-    """Yield the commands of a piece of code."""
+    """Yield the commands in a piece of code."""
     lines = piece.text.splitlines() if piece.kind == "sh" else []
     if piece.kind == "inline" and is_command(piece.text):
         lines = [piece.text]
@@ -131,7 +131,7 @@ def commands(piece):
 
 
 def is_command(code):
-    """Return whether inline code is a complete command. The bare name of a command is only a mention."""
+    """Return whether inline code is a complete command, and not only the name of one."""
     program, *arguments = code.split()
     mentions = [f"memes {name}" for name, (needed, _) in COMMANDS.items() if needed]
     return program in PROGRAMS and bool(arguments) and code not in mentions
@@ -163,7 +163,7 @@ def small(traced_once):
 
 
 def quick(observers):
-    """Return the observers of a run, with corrections by few samples."""
+    """Return the observers with few samples per correction."""
     others = [each for each in observers if not isinstance(each, memes.Corrections)]
     given = [each for each in observers if isinstance(each, memes.Corrections)] or [memes.Corrections()]
     return [*others, *(replace(each, samples=SMALL["reevaluate_samples"]) for each in given)]
@@ -171,7 +171,7 @@ def quick(observers):
 
 @pytest.fixture(scope="module")
 def robot_run(small, tmp_path_factory):
-    """A run of an uncertain robot task that looks as if it was stopped one generation before its end."""
+    """A run of an uncertain robot task. It appears to have stopped one generation before its end."""
     folder = tmp_path_factory.mktemp("robot") / "RUN"
     assert main(["run", "ant-trap", "--quiet", "--out", str(folder)]) == 0
     config = json.loads((folder / "config.json").read_text())
@@ -181,7 +181,7 @@ def robot_run(small, tmp_path_factory):
 
 @pytest.fixture
 def place(document, small, traced_once, request, tmp_path, monkeypatch):
-    """Create a folder like a checkout. It contains a run if the document mentions one."""
+    """Create a folder like a checkout. If the document mentions a run, the folder contains this run."""
     traced_once.clear()  # the programs of all documents would take too much memory
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -193,7 +193,7 @@ def place(document, small, traced_once, request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ran_before():
-    """Commands on the run that other documents have already executed."""
+    """Commands on the run folder that were already executed for other documents."""
     return set()
 
 
@@ -228,7 +228,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
 
 
 def run_command(command, where, capsys):
-    """Run a command. For a command that is not run, check its extras."""
+    """Run a command, or check its extras if it is one of the commands that are not run."""
     if any(command.startswith(start) for start in NOT_RUN):
         check_extras(command)
         return
@@ -248,7 +248,7 @@ def run_command(command, where, capsys):
 
 
 def smaller(words):
-    """Return options that make a command smaller. The last of equal options wins."""
+    """Return options that reduce the size of a command. They override the options before them."""
     if words[1] == "reproduce":
         if any(word.startswith("evidence/") for word in words):
             return ["--list"]  # these experiments take hours on a GPU
@@ -334,7 +334,7 @@ def test_commands_are_not_in_indented_blocks(document):
 
 @each_document
 def test_names_in_inline_code_exist(document):
-    """`import memes` makes every function that is called available; modules have importable paths."""
+    """`import memes` provides every function that the code calls. Other names can be imported."""
     for piece in pieces(document.read_text()):
         for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
             if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:

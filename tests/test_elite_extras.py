@@ -1,4 +1,4 @@
-"""The extras of an evaluation are stored with its elite: in archives, shards, corrections and files."""
+"""Extras of an evaluation are stored with the elite, in archives, shards, corrections and files."""
 
 import csv
 import dataclasses
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 def evaluate(keys, x):
     """Return a noisy fitness and extras.
 
-    One extra is the noise; the others depend on the genotype only.
+    Two extras depend on the noise, the others only on the genotype.
     """
     noise = jax.vmap(jax.random.normal)(keys)
     extras = {

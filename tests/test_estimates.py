@@ -16,7 +16,7 @@ CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
 
 
 def exact(keys, x):
-    """Return the fitness and feature, which are stored in the genotype: fitness first, then feature."""
+    """Return the fitness and feature. A genotype is a fitness followed by the entries of a feature."""
     return x[:, 0], x[:, 1:]
 
 
@@ -28,7 +28,7 @@ jitted_add = jax.jit(add)
 
 
 def archive_of(x, evaluation=None):
-    """Return an archive of genotypes x[7, 3], found in generations 10, 11, ... by lanes 20, 21, ..."""
+    """Return an archive of genotypes x[7, 3] that lanes 20, 21, ... found in generations 10, 11, ..."""
     number, offered = np.arange(7), np.ones(7, bool)
     found = Evaluation(*exact(None, x)) if evaluation is None else evaluation
     return jitted_add(empty(CELLS, 3), x, found, offered, lane=20 + number, generation=10 + number)[0]
@@ -47,7 +47,7 @@ def elites(seed):
 
 
 def recorder(calls, seed):
-    """Return a host task with skewed noise that records its evaluations in `calls`."""
+    """Return a host task with skewed noise. The task records its evaluations in `calls`."""
     rng = np.random.default_rng(seed)
 
     def evaluate(keys, x):
@@ -140,7 +140,7 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
 
 @pytest.mark.parametrize("statistic", ["median", "mean"])
 def test_every_correction_also_has_measures_by_means(statistic):
-    """The measures by means equal those of a correction whose statistic is the mean."""
+    """For all statistics, the measures by means equal those of a correction with means."""
     noisy_archive = archive_with_noise(elites(6), 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.3)
 
@@ -164,7 +164,7 @@ def test_overestimated_elites_return_to_about_their_true_fitness():
     np.testing.assert_array_equal(corrected.occupied, noisy_archive.occupied)
     cell = np.asarray(corrected.occupied)
     truth = np.asarray(corrected.genotypes)[cell]
-    # The median of n normal values has standard deviation 1.25 sigma / sqrt(n).
+    # The median of n normal values has a standard deviation of 1.25 sigma / sqrt(n).
     np.testing.assert_allclose(corrected.fitness[cell], truth[:, 0], atol=5 * 1.25 * 0.5 / np.sqrt(512))
     np.testing.assert_allclose(
         corrected.feature[cell], truth[:, 1:], atol=5 * 1.25 * 0.01 / np.sqrt(512)

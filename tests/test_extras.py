@@ -1,4 +1,4 @@
-"""Error messages name a missing extra where it is needed, and only there."""
+"""Error messages name a missing extra if and only if it is needed."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from memes.reproduce.experiments import TASKS
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-# Extras for the development of the library, and an old name.
+# Extras for developers of the library, and an old name of an extra.
 NOT_FOR_USERS = {"test", "docs", "dev", "replay"}
 
 

@@ -1,4 +1,4 @@
-"""Genotypes that are pytrees, and policies of Flax and Equinox."""
+"""Pytrees as genotypes, and policies defined with Flax and Equinox."""
 
 import equinox as eqx
 import flax.linen as nn
@@ -35,7 +35,8 @@ def test_a_tree_equals_the_tree_of_its_row(layout):
     assert row.dtype == jnp.float32
     jax.tree.map(np.testing.assert_array_equal, trees.tree(row), tree)
     assert trees.tree(row)["vector"][0].dtype == jnp.bfloat16
-    # The expected row: matrices row by row or column by column, in the order of the layout.
+    # The expected row has the parts in the order of the layout. Matrices are stored by row, or by column
+    # with a layout.
     matrix, vector = np.asarray(tree["matrix"]), np.asarray(tree["vector"][0], np.float32)
     parts = [matrix.ravel(), vector] if layout is None else [vector, matrix.T.ravel()]
     np.testing.assert_array_equal(row, np.concatenate(parts))
@@ -106,7 +107,7 @@ def test_perceptrons_are_recognised_and_have_the_parameter_order_of_mlp(build, h
     expected = jax.vmap(lambda row, seen: apply(controller.trees.tree(row), seen))(x, observation)
     acted = controller.act(controller.parameters(x), observation, 0)
     np.testing.assert_allclose(acted, expected, atol=1e-6)
-    # The factored evaluation agrees too. It has two candidates and a pair around a third genotype.
+    # The factored evaluation of two candidates and of a pair around a third genotype agrees as well.
     pairs = Pairs(x[2:3], (0.1 * x[3:4, None],))
     act = jax.jit(lambda seen: controller.in_factors(Repeats(x[:2]), pairs)(seen, 0))
     whole = jnp.concatenate([x[:2], rows(pairs)])

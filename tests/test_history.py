@@ -23,7 +23,7 @@ def stored(history, state, archive=ARCHIVE):
 
 
 def random_pushes(sizes, seed):
-    """Yield batches of distinct features, with masks of different densities."""
+    """Yield batches of distinct features, and masks that select different shares of them."""
     rng, number = np.random.default_rng(seed), count(1)
     for size in sizes:
         feature = np.array([[i, -i] for i, _ in zip(number, range(size), strict=False)], np.float32)
@@ -55,7 +55,7 @@ def test_everything_keeps_all_features_until_the_end_of_the_run():
 
 
 def test_a_ring_that_was_never_full_can_be_enlarged():
-    """An extended run enlarges its history in this way."""
+    """Extended runs enlarge their history in this way."""
     history, push = Everything(), jax.jit(Everything().push)
     small, large = history.init(2, 12), history.init(2, 30)
     for i, (feature, mask) in enumerate(random_pushes([4] * 6, seed=3)):
@@ -90,7 +90,8 @@ def test_elites_returns_the_features_of_the_current_archive():
 
     archive = offer(ARCHIVE, [1.0, 2.0], [[0.25, 0.25], [0.75, 0.25]])
     assert stored(history, state, archive) == [(0.25, 0.25), (0.75, 0.25)]
-    # The first evaluation replaces an elite, so the old feature is discarded. The second enters no cell.
+    # The first evaluation replaces an elite, whose feature is discarded. The second evaluation is
+    # rejected.
     archive = offer(archive, [3.0, 0.0], [[0.125, 0.375], [0.625, 0.375]])
     assert stored(history, state, archive) == [(0.125, 0.375), (0.75, 0.25)]
     pushed = history.push(state, jnp.ones((3, 2)), jnp.ones(3, bool))

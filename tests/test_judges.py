@@ -20,7 +20,7 @@ NOTHING = empty(CELLS, 3)
 
 
 def scores(fitness, feature, neighbours):
-    """Return the score of each individual as in the publication. All fitness values must differ."""
+    """Return the score of each individual, as in the publication. All fitness values must differ."""
     found = []
     for i in range(len(fitness)):
         fitter = [j for j in range(len(fitness)) if fitness[j] > fitness[i]]
@@ -61,7 +61,7 @@ def test_dominated_novelty_is_the_mean_distance_to_the_nearest_fitter_individual
     expected = scores(*everyone[:2], neighbours)
     found = dominated_novelty(everyone, everyone, neighbours, itself=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    # Each query is scored separately against the others. Rows without an individual do not count.
+    # Each query is scored separately against `everyone`. Empty rows of the population are ignored.
     query = drawn(np.random.default_rng(1), 5)
     gaps = Evaluation(
         np.append(everyone.fitness, -np.inf), np.append(everyone.feature, [[0, 0]], axis=0)
@@ -105,7 +105,7 @@ def test_a_population_agrees_with_the_publication_over_generations():
         order, expected = np.argsort(np.asarray(state.fitness)[alive]), np.argsort(members[1])
         for found, part in zip((state.genotypes, state.fitness, state.feature), members, strict=True):
             np.testing.assert_array_equal(np.asarray(found)[alive][order], part[expected])
-        # Survivors keep their rows. All other rows were written in this generation.
+        # Survivors keep their rows. All rows that changed contain individuals of this generation.
         written = (np.asarray(state.genotypes) != before).any(axis=1)
         np.testing.assert_array_equal(np.asarray(state.generation)[written], generation)
         assert written.sum() == (np.asarray(status) > 0).sum()
@@ -117,7 +117,7 @@ def test_copies_and_non_finite_individuals_do_not_enter():
     bad = line([1, 1, np.nan, 5, 2], [0, 0, 0, np.inf, 1])
     state, status = update(judge, state, x, bad, offered=[True, True, True, True, False])
     np.testing.assert_array_equal(status, [Status.NEW, Status.NEW, 0, 0, 0])  # a copy enters a free row
-    # No row is free any more, so only one of several copies survives.
+    # No row is free now, so only one of several copies survives.
     state, status = update(judge, state, x, line([1, 2, 3, 4, 4], [0, 1, 2, 3, 3]))
     assert sorted(np.asarray(state.fitness).tolist()) == [1, 2, 3, 4]
     np.testing.assert_array_equal(status, [0, Status.NEW, Status.NEW, Status.NEW, 0])
@@ -130,7 +130,7 @@ def test_compare_ranks_candidates_against_the_current_population():
     np.testing.assert_array_equal(compared.status, [0, Status.NEW, Status.NEW])  # accepted above score 5
     np.testing.assert_allclose(compared.value[:2], [1, 6])
     assert compared.value[2] == np.finfo(np.float32).max
-    # If the population is not full, everything is accepted.
+    # If the population is not full, all individuals are accepted.
     roomy, _ = update(
         DNSPopulation(3), DNSPopulation(3).init(CELLS, 1), np.zeros((2, 1)), line([3, 1], [0, 5])
     )

@@ -1,4 +1,4 @@
-"""Kernels compile for every GPU architecture that JAX supports, and programs for GPUs call them."""
+"""Kernels compile for all GPU architectures that JAX supports, and GPU programs call these kernels."""
 
 import shutil
 import subprocess
@@ -26,9 +26,9 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 @pytest.fixture(scope="module")
 def kernels():
-    """Kernels of physics steps, of nearest-neighbour searches, of policies, and of training.
+    """Kernels for physics steps, nearest-neighbour searches, policies, and training.
 
-    The number of legs is a power of two for one robot only.
+    Only one of the two robots has a number of legs that is a power of two.
     """
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")

@@ -1,4 +1,4 @@
-"""The layers of the library: each layer imports only lower layers."""
+"""Layers of the library: each layer imports only lower layers."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import memes
 
 SOURCE = Path(memes.__file__).parent
-# Each layer may import only earlier ones. All modules that are not listed are the core.
+# Each layer may import only earlier layers. Modules that are not listed belong to the core.
 ORDER = (
     *("errors", "kernels", "physics", "core", "tasks", "store", "runner", "analysis", "api"),
     *("view", "options", "reproduce", "commands"),
@@ -18,7 +18,7 @@ ENTRY_POINTS = ("memes.__init__", "memes.__main__")
 def layer(module):
     """Return the layer of the module `memes.x.y`.
 
-    The package `memes` itself counts as the last layer.
+    The package `memes` itself belongs to the last layer.
     """
     name = (*module.split("."), ORDER[-1])[1]
     return name if name in ORDER else "core"
@@ -62,7 +62,7 @@ def test_no_two_public_classes_have_the_same_name():
 
 
 def test_only_physics_imports_mujoco_at_module_level():
-    """MuJoCo is in the extra `robots`. All other modules work without it."""
+    """MuJoCo belongs to the extra `robots`. All other modules work without MuJoCo."""
     importing = {file for file in SOURCE.rglob("*.py") if "\nimport mujoco" in file.read_text()}
     assert {file.parent.name for file in importing} == {"physics"}
 
@@ -73,7 +73,7 @@ def test_physics_imports_only_kernels_and_errors():
 
 
 def test_the_core_does_not_query_the_device():
-    """Results must not depend on the device. `lax.platform_dependent` chooses the implementation."""
+    """Results must not depend on the device. Only `lax.platform_dependent` chooses implementations."""
     files = [
         file
         for file in SOURCE.rglob("*.py")

@@ -38,7 +38,7 @@ def archive_of(elites):
 
 
 def info_of(**fields):
-    """Return the Info of a generation in which nothing happened, except for the given fields."""
+    """Return the Info of a generation without any events. Keyword arguments replace fields."""
     quiet = {
         "lane": np.arange(LANES),
         "kind": np.full(LANES, Kind.EXPLOIT),
@@ -88,7 +88,7 @@ def columns_of(infos):
 
 @pytest.fixture
 def corrected():
-    """An archive of 2 x 2 cells with three elites, its correction, and the evaluations [3, 5]."""
+    """An archive of 2 x 2 cells with three elites, its correction, and the re-evaluations [3, 5]."""
     cells = memes.cells.Grid(jnp.zeros(2), jnp.array([1.0, 4.0]), (2, 2))
     rng = np.random.default_rng(0)
     fitness = rng.normal(size=(3, 5)) * np.array([[0.0], [0.1], [1.0]]) + np.array([[1.0], [3.0], [2.0]])

@@ -40,7 +40,7 @@ def assert_exact(query, feature, valid, neighbours):
 
 
 def assert_kernel_agrees(query, points, count):
-    """Check that the emulated GPU kernel agrees with the search in plain JAX."""
+    """Check that the emulated GPU kernel agrees with the implementation in plain JAX."""
     np.testing.assert_allclose(
         jitted_kernel(query, points, count), jitted_blocks(query, points, count), rtol=1e-6
     )

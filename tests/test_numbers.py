@@ -1,4 +1,4 @@
-"""Numbers in README.md, docs/ and results/README.md agree with the summaries in results/."""
+"""The numbers in README.md, docs/ and results/README.md agree with the summaries in results/."""
 
 import json
 import re
@@ -35,8 +35,8 @@ README, TABLE, BEYOND, CHOOSE = (
     ROOT / name for name in ("README.md", "results/README.md", "docs/beyond.md", "docs/howto/choose.md")
 )
 TASKS = {"Arm": "arm", "Hexapod": "hexapod", "Ant": "ant", "AntTrap": "ant-trap"}
-# Labels by display name. Labels of variants in experiments are the display names in lower case, with two
-# exceptions.
+# Labels by display name. The label of a variant of an experiment is its display name in lower case, with
+# two exceptions.
 NAMES = {preset.title: name for name, preset in memes.PRESETS.items()}
 NAMES |= {"ME-65536": "me-x4", "MEMES-128": "memes-x4"}
 NUMBER = r"-?\d[\d \u00a0]*(?:\.\d+)?%?"
@@ -58,7 +58,7 @@ def loaded(folder: str = "paper/summaries") -> dict[str, dict[str, list[Summary]
 
 
 def values(quantity, task, name, folder="paper/summaries"):
-    """Return one number per seed of an algorithm, which is given by its display name."""
+    """Return a quantity for each seed of the algorithm with this display name."""
     return _values(quantity, Evidence(loaded(folder)[task]), label_of(name))
 
 
@@ -93,7 +93,7 @@ def _values(quantity, evidence, label):
 
 
 def check(text, value, where):
-    """Check that a printed number equals the value up to its last digit."""
+    """Check that a printed number equals the value, rounded to the printed digits."""
     digits = text.replace(" ", "").replace("\u00a0", "")
     shown = 100 * value if digits.endswith("%") else value
     digits = digits.rstrip("%")
@@ -102,7 +102,7 @@ def check(text, value, where):
 
 
 def tables(document, heading=""):
-    """Yield the tables of a document below a heading, as lists of rows of cells."""
+    """Yield the tables of a document below a heading. Each table is a list of rows of cells."""
     text = document.read_text()
     if heading:
         text = re.split(rf"^## {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
@@ -113,7 +113,7 @@ def tables(document, heading=""):
 
 
 def table_of_claims():
-    """Return the rows of the table of claims, by claim and task."""
+    """Return the rows of the claims table, by claim and task."""
     found = {}
     for line in (RESULTS / "paper/claims.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -158,7 +158,7 @@ def test_the_table_of_results_has_the_medians_of_the_summaries():
 
 
 def test_intervals_and_shares_in_the_table_agree_with_the_claims():
-    """Every interval and share in brackets is also in the section of the claim."""
+    """Every interval or share in brackets is also in the section about the claim."""
     text = (RESULTS / "paper/claims.md").read_text()
     for row in rows_of_claims():
         title = re.escape(f"### {row['']}, {TASKS[row['task']]}: ")
@@ -180,7 +180,7 @@ OF_ALGORITHMS = [  # document, heading, task, folder of summaries
 
 @pytest.mark.parametrize(("document", "heading", "tasks", "folder"), OF_ALGORITHMS, ids=str)
 def test_tables_of_algorithms_have_the_numbers_of_the_summaries(document, heading, tasks, folder):
-    """Each algorithm has a column, and each quantity a row: the median, lowest or highest seed."""
+    """Columns are algorithms. Rows are medians, minima or maxima of quantities over the seeds."""
     found = [rows for rows in tables(document, heading) if rows[0][1].startswith("MEMES")]
     tasks = (tasks,) if isinstance(tasks, str) else tasks
     assert len(found) == len(tasks)
@@ -263,9 +263,9 @@ def test_p_values_in_the_readme_agree_with_the_summaries():
 
 
 def test_intervals_in_brackets_agree_with_the_claims():
-    """Intervals are 95% bootstrap intervals of medians and differences.
+    """All intervals in brackets are 95% bootstrap intervals of medians and differences.
 
-    Other brackets are bounds such as [-1, 1].
+    Some other brackets contain bounds such as [-1, 1].
     """
     claims = (RESULTS / "paper/claims.md").read_text()
     number = r"[-+]?\d[\d .]*%?"
@@ -329,7 +329,7 @@ def test_measurements_in_the_readme_agree_with_their_pages(quoted, document, mea
 
 
 def corrected_at(generation, name, folder="paper/summaries"):
-    """Return the median of the corrected QD-scores of the Ant at a generation."""
+    """Return the median corrected QD-score on the Ant at a generation."""
     corrections = [run.corrections for run in loaded(folder)["ant"][label_of(name)]]
     return np.median(np.concatenate([c["qd_score"][c["generation"] == generation] for c in corrections]))
 
@@ -368,7 +368,7 @@ def test_memes_exceeds_map_elites_at_the_stated_number_of_evaluations():
 
 @pytest.mark.long
 def test_the_page_of_claims_agrees_with_the_summaries():
-    """The comparison ignores lines that depend on the order of the runs."""
+    """The comparison ignores lines that depend on the order in which runs are listed."""
     every = [run for labels in loaded().values() for runs in labels.values() for run in runs]
     times = [json.loads(file.read_text()) for file in (RESULTS / "paper/times").glob("*.json")]
     assert not times, "pass these times to judge as well"

@@ -42,7 +42,7 @@ def average_ranks(values):
 
 
 def oracle(values, valid=None):
-    """Return the centred ranks of the valid entries of each row, and 0 elsewhere."""
+    """Return the centred ranks of the valid entries within each row, and 0 for invalid entries."""
     valid = np.ones(np.shape(values), bool) if valid is None else valid
     result = np.zeros(np.shape(values))
     for row, keep in enumerate(valid):
@@ -102,7 +102,7 @@ def test_invalid_samples_rank_zero_and_do_not_count_for_the_others():
 
 
 def test_ranks_of_many_samples_agree_including_ties_and_invalid_samples():
-    """For many samples, ranks are computed by sorting."""
+    """With many samples, ranks are computed by sorting."""
     rng = np.random.default_rng(6)
     for levels, fraction in [(3, 1.0), (3, 0.5), (10**6, 0.9), (1, 0.5), (50, 0.0)]:
         values = rng.integers(-levels, levels, (LANES, PAIRS + 7)).astype(np.float32)
@@ -191,7 +191,7 @@ def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
 
 
 def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_improves(evaluation):
-    """The weights are those of NSRA-ES for a given best fitness of the archive."""
+    """The weights agree with NSRA-ES for a given sequence of best fitness values."""
     objective = AdaptiveBlend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
     of_fitness, of_novelty = utilities(FITNESS, evaluation), utilities(NOVELTY, evaluation)
     best = [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4] + [4] * 24
@@ -221,7 +221,8 @@ def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_imp
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
 BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
 AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # after this batch has filled it
-# Cells 0, 1, 2, 3 by corner. One sample of cell 3 is worse than all others. One sample is out of bounds.
+# Each corner belongs to one of the cells 0, 1, 2 and 3. The last sample is out of bounds, and its
+# fitness is far below the others.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
 VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])
 TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
@@ -236,7 +237,8 @@ def ranked(objective, state, batch):
 def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_generation():
     batch = Evaluation(np.stack([VALUES, VALUES[::-1]]), np.stack([CORNERS, CORNERS[::-1]]))
     order = np.argsort(-ranked(TwoStageImprovement(), (), batch), axis=1)
-    # New cells, by fitness: 4, 3, 7. Gains: 2 (sample 0), 0.5 (1), 0.25 (5). Losses: 1 (2), 2 (6).
+    # Samples in new cells, by fitness: 4, 3, 7. Samples with gains: 0 (by 2), 1 (0.5), 5 (0.25). Samples
+    # with losses: 2 (1), 6 (2).
     np.testing.assert_array_equal(order, [[4, 3, 7, 0, 1, 5, 2, 6], [3, 4, 0, 7, 6, 2, 5, 1]])
 
 

@@ -1,4 +1,4 @@
-"""Factored samples and their evaluation agree with whole genotypes."""
+"""Factored samples and their evaluations agree with full genotypes."""
 
 import dataclasses
 import itertools
@@ -40,7 +40,7 @@ def pairs_of(controller, noise, lanes=LANES, pairs=PAIRS):
 
 
 def by_numpy(samples):
-    """Return the samples by plain loops: `mean + step` of a lane, then `mean - step`, in float64."""
+    """Compute samples with loops in float64: all `mean + step` of a lane, then all `mean - step`."""
     dim = samples.mean.shape[1]
     found = []
     for lane, mean in enumerate(np.float64(samples.mean)):
@@ -308,7 +308,8 @@ def test_an_algorithm_uses_factored_evaluation_if_the_task_has_it():
     _, info = jax.jit(lambda: algorithm.step(step_key, algorithm.init(init_key)))()
     assert isinstance(calls[0][2], Pairs)
     assert np.isfinite(info.fitness).all()
-    # Tasks that replace or wrap `evaluate` get whole genotypes. Offspring are also passed whole.
+    # Tasks that replace or wrap `evaluate` get full genotypes. Offspring are also passed as full
+    # genotypes.
     algorithms = [memes.presets.memes(other, **SMALL) for other in (whole(task), memes.noisy(task))]
     calls.clear()
     for algorithm in (*algorithms, memes.presets.me(task, batch=7)):
@@ -317,7 +318,7 @@ def test_an_algorithm_uses_factored_evaluation_if_the_task_has_it():
 
 
 def test_repeated_evaluations_pass_each_genotype_once():
-    """This holds for candidates, resampled tasks and corrections."""
+    """This applies to candidates, resampled tasks and corrections."""
     calls = []
 
     def spy(keys, candidates, samples):
@@ -355,7 +356,7 @@ def test_repeats_evaluate_as_whole_genotypes(chunk):
 
 
 def test_results_of_factored_and_whole_samples_are_bitwise_equal():
-    """A strategy may return its samples factored or whole. The results are equal."""
+    """A strategy may return samples in factored form or as full arrays. Both give the same results."""
     task, options = memes.tasks.arm(joints=6), {"samples": 10, "sigma": 0.1}
 
     class Whole(memes.strategies.OpenAIES):

@@ -1,4 +1,4 @@
-"""Every preset satisfies one protocol, on a deterministic or an uncertain task."""
+"""All presets satisfy the same protocol, on deterministic and uncertain tasks."""
 
 import inspect
 import json
@@ -39,7 +39,7 @@ GENERATIONS = 12
 
 
 def build(preset, task):
-    """Build a small version of a preset. Options that define the preset keep their values."""
+    """Build a small version of a preset. Does not change options that define the preset."""
     function = memes.PRESETS[preset].build
     accepted = parameters(function)
     options = {name: value for name, value in SMALL.items() if name in accepted}
@@ -50,7 +50,7 @@ def build(preset, task):
     return function(task, memes.cells.grid(task, (10, 10)), **options)
 
 
-# Uncertainty affects only the task, so a few presets on an uncertain task suffice.
+# Uncertainty affects only the task, so it is sufficient to test a few presets on an uncertain task.
 CASES = [(p, "arm") for p in memes.PRESETS if p != "pga-me"] + [("pga-me", t) for t in MAZES]
 CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "memes-hybrid")]
 
@@ -59,7 +59,7 @@ CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "memes-hybrid")
 def followed(request):
     """Run each preset.
 
-    Returns the algorithm, its final state, and the archive and Info of each generation.
+    Returns the algorithm, the final state, and the archive and Info of each generation.
     """
     preset, task = request.param
     algorithm = build(preset, {**TASKS, **MAZES}[task])
@@ -82,7 +82,8 @@ def test_every_preset_satisfies_the_protocol(followed):
     task, lanes = algorithm.task, len(algorithm.emitter.persistent)
     assert int(state.generation) == GENERATIONS
 
-    # Fitness never falls in any cell, and as many cells change as rows were added.
+    # The fitness of a cell never decreases, and the number of changed cells equals the number of
+    # additions.
     fitness = np.asarray(archives.fitness)
     assert (fitness[1:] >= fitness[:-1]).all()
     written = np.asarray(archives.generation) == np.arange(GENERATIONS)[:, None]
@@ -99,7 +100,7 @@ def test_every_preset_satisfies_the_protocol(followed):
         np.testing.assert_allclose(again.fitness[elites], archive.fitness[elites], atol=1e-5)
         np.testing.assert_allclose(again.feature[elites], archive.feature[elites], atol=1e-5)
 
-    # The ledger counts every evaluation, and Info describes each candidate.
+    # The ledger counts all evaluations, and Info describes all candidates.
     evaluations = algorithm.batch_size * task.cost
     assert (info.ledger.samples + info.ledger.candidates == evaluations).all()
     assert info.fitness.shape == (GENERATIONS, lanes)
@@ -112,7 +113,7 @@ def test_every_preset_satisfies_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # A persistent lane ages by one in each generation in which it is active, or it restarts.
+    # In each generation in which a persistent lane is active, its age increases by one, or it restarts.
     persistent = np.asarray(algorithm.emitter.persistent)
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]
@@ -235,7 +236,7 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 
 
 def test_me_es_starts_each_turn_from_its_preferred_elites():
-    """Every turn starts from an elite, and an exploiting turn from one of the fittest or latest."""
+    """Every turn starts from an elite. Exploiting turns start from one of the fittest or latest."""
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
     state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()
@@ -255,7 +256,7 @@ def test_me_es_starts_each_turn_from_its_preferred_elites():
         state, info = step(key, state)
         kinds.append(int(info.kind[0]))
     turns = [Kind.EXPLORE] * 3 + [Kind.EXPLOIT] * 3
-    # A candidate has the kind of the step that created it, one generation earlier.
+    # The kind of a candidate is that of the previous generation, in which the candidate was created.
     assert kinds == [Kind.EXPLORE, *(turns * 3)[:13]]
 
 
@@ -339,7 +340,7 @@ def test_each_published_algorithm_names_its_publication():
 
 
 def test_a_preset_is_its_dataclass_with_fields_replaced():
-    """A keyword of the function is a field of the dataclass or of a nested group of options."""
+    """Each keyword of the function is a field of the dataclass or of a nested dataclass."""
     options = memes.PRESETS["memes-all"].options
     assert options == Memes(offer_samples=True)
     changes = {"lanes": 3, "samples": 6, "candidate_samples": 2}
@@ -389,7 +390,7 @@ OBJECTS = {
 def test_a_preset_accepts_objects_and_records_them(options, record):
     small = {"lanes": 2, "samples": 6, "fifo_size": 9}
     algorithm = memes.presets.memes(TASKS["arm"], **small | options())
-    # Equal objects have equal records, and JSON can store these.
+    # Equal objects have equal records, which can be stored as JSON.
     again = memes.presets.memes(TASKS["arm"], **small | options())
     assert json.loads(json.dumps(algorithm.options)) == again.options
     assert algorithm.options == algorithm.options | record
@@ -400,7 +401,7 @@ def test_a_preset_accepts_objects_and_records_them(options, record):
 
 
 def test_objects_and_names_give_the_same_algorithm():
-    """An object and the name that stands for it give the same algorithm."""
+    """An object gives the same algorithm as the name or options that it replaces."""
     task, small = TASKS["arm"], {"lanes": 2, "samples": 6, "fifo_size": 9}
     strategy = OpenAIES(samples=6, sigma=0.1, learning_rate=0.3, l2=0.1)
     pairs = [
@@ -459,7 +460,7 @@ def test_wrong_uses_of_a_preset_in_python_give_error_messages(sentence, call):
 
 
 def test_the_numbers_of_a_strategy_are_recorded():
-    """The options that the strategy object replaces do not apply."""
+    """Options of the preset that the strategy object replaces have no effect."""
     strategies = [memes.strategies.OpenAIES(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
     small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
     recorded = [small(strategy=strategy).options["strategy"] for strategy in strategies]

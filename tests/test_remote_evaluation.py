@@ -1,4 +1,4 @@
-"""Simulators in Python are evaluated by several worker processes."""
+"""Several worker processes evaluate simulators in Python."""
 
 import os
 import re
@@ -88,7 +88,7 @@ def test_exceptions_of_workers_contain_their_source_line(two):
 
 
 def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
-    """A row that raises, hangs or is killed loses no other row, also not in the same block."""
+    """A failing row does not affect other rows, not even those in the same block."""
     x = np.repeat(X[:1], 16, axis=0)
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
     keys, printed = jax.random.split(jax.random.key(1), 16), []
@@ -111,7 +111,7 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
 
 
 def test_workers_that_hang_in_the_first_check_lose_only_their_rows(monkeypatch):
-    """All rows of the first check fail here, so the check tries other rows."""
+    """All rows of the first check may fail. Then the check tries other rows."""
     monkeypatch.setenv("ENDS", "hang")
     with memes.workers(2, timeout=0.5) as executor:
         task = memes.parallelize(simulators.task(simulators.ending_often), executor, block=4)
@@ -136,7 +136,7 @@ def test_workers_that_always_end_in_the_first_check_give_an_error(end, printed, 
 
 @pytest.mark.parametrize("kind", ["own", "pool"])
 def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkeypatch):
-    """A broken pool is replaced if a function that creates a new pool is given."""
+    """A broken pool is replaced if the user passes a function that creates a new pool."""
     spawn = partial(ProcessPoolExecutor, 2, mp_context=get_context("spawn"))
     monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
     task = simulators.task(simulators.killed_once)
@@ -149,7 +149,7 @@ def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkey
 
 
 def alive(pid):
-    """Return the parent of a running process, or None if the process has ended."""
+    """Return the parent id of a running process, or None if the process has ended."""
     try:
         state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -163,7 +163,7 @@ def children(pid):
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
-    """Ctrl-C is sent to the process group, as a terminal does, and twice, because the workers hang."""
+    """Ctrl-C is sent to the whole process group, as in a terminal, and twice, because workers hang."""
     words = [
         "run",
         f"{simulators.__file__}:stuck",

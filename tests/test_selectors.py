@@ -34,7 +34,7 @@ MOST_NOVEL = {neighbours: MostNovel(2, neighbours) for neighbours in (1, 2)}
 
 
 def archive_of(cells, fitness):
-    """Return elites in the given cells that differ in all of their fields."""
+    """Return an archive with elites in the given cells. The elites differ in all fields."""
     cells = np.asarray(cells)
     feature = np.stack([cells // 4, cells % 4], axis=1) / 4 + 0.125
     return replace(
@@ -46,8 +46,8 @@ def archive_of(cells, fitness):
 
 
 ARCHIVE = archive_of(ELITES, FITNESS)
-# These features are far from the origin, which is the feature of empty cells. Novelty by one neighbour
-# ranks elites differently from novelty by two neighbours.
+# These features are far from the origin, which is the feature of empty cells. The novelty ranks of the
+# elites differ between one neighbour and two neighbours.
 PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.arange(4) < 3)
 
 
@@ -69,7 +69,7 @@ def test_a_draw_does_not_depend_on_which_draws_are_wanted():
 
 
 def drawn_cells(individuals, archive=ARCHIVE):
-    """Return the cell of each draw, and check that all fields come from this cell."""
+    """Return the cell of each drawn elite. Checks that all fields come from this cell."""
     cell = np.floor(np.asarray(individuals.x[:, 0])).astype(int)
     assert np.asarray(archive.occupied)[cell].all()
     np.testing.assert_array_equal(individuals.x, archive.genotypes[cell])
@@ -82,7 +82,8 @@ def assert_uniform_over(cell, elites):
     assert set(cell) == set(elites)
     expected = DRAWS / len(elites)
     chi_square = sum((np.sum(cell == e) - expected) ** 2 / expected for e in elites)
-    # The mean is df and the variance 2 df, so this bound is five standard deviations above the mean.
+    # A chi-square value has mean df and variance 2 df, so the bound is five standard deviations above
+    # the mean.
     df = len(elites) - 1
     assert chi_square < df + 5 * np.sqrt(2 * df) + 1e-9
 
@@ -94,7 +95,7 @@ def test_uniform_draws_whole_elites_with_equal_probability():
 def test_uniform_draws_are_independent_of_each_other():
     cell = drawn_cells(draw(Uniform(), jax.random.key(1), ARCHIVE))
     again = drawn_cells(draw(Uniform(), jax.random.key(2), ARCHIVE))
-    # Consecutive draws, and draws with two keys, agree in one of five cases on average.
+    # Consecutive draws, and draws with different keys, agree in one of five cases on average.
     for a, b in ((cell[1:], cell[:-1]), (cell, again)):
         assert abs(np.mean(a == b) - 0.2) < 5 * np.sqrt(0.16 / DRAWS)
 
@@ -152,7 +153,8 @@ def test_cycle_alternates_between_selectors():
 
 
 def test_most_novel_never_draws_an_empty_cell():
-    # The feature of an empty cell is the origin, which is further from this past than any elite.
+    # The feature of an empty cell is the origin, which is further from PAST than the feature of any
+    # elite.
     archive = archive_of([10, 15], np.float32([1.0, 2.0]))
     cell = drawn_cells(draw(MOST_NOVEL[1], jax.random.key(3), archive), archive)
     assert_uniform_over(cell, [10, 15])

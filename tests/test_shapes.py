@@ -1,4 +1,4 @@
-"""Annotated shapes are correct, and the tests detect wrong shapes."""
+"""Annotated shapes are correct, and the checks detect wrong shapes."""
 
 import dataclasses
 import subprocess
@@ -33,13 +33,13 @@ MAZE = memes.tasks.point_maze(steps=4, hidden=(3,), uncertain=True)
 
 
 def slopes(keys, x):
-    """Return gradients for a task whose policies are a kernel, which JAX cannot differentiate."""
+    """Return gradients for a task whose policies run in a kernel, which JAX cannot differentiate."""
     return jnp.ones_like(x), jnp.ones((x.shape[0], MAZE.feature_dim, x.shape[1]))
 
 
 @pytest.fixture(scope="module")
 def instances():
-    """One instance of each core type that holds arrays, as in a run, by name."""
+    """An instance of each core type with arrays, as it occurs in a run, by name."""
     small = {"samples": 4}
     algorithms = [
         memes.presets.memes(MAZE, lanes=2, fifo_size=8, noise="low-rank", rank=1, **small),
@@ -139,7 +139,7 @@ def test_fields_must_have_equal_leading_axes(instances, name):
 
 
 def test_a_tuple_is_checked_where_the_library_builds_it():
-    """A wrong shape in the library fails every test that reaches it. Custom parts are not checked."""
+    """Every test that reaches a wrong shape in the library fails. Custom classes are not checked."""
 
     class Broken(memes.emitters.Isoline):
         def ask(self, key, state, context):

@@ -49,7 +49,7 @@ def recorder(calls, noise):
 
 @pytest.fixture(scope="module")
 def many():
-    """The noise of 4096 evaluations of one genotype, [4096, 3], with the fitness first."""
+    """Noise of 4096 evaluations of one genotype, [4096, 3]. The first column is the fitness."""
     x = jnp.full((4096, 3), 0.25)
     fitness, feature, *_ = jax.jit(lambda k: evaluate(NOISY, k, x))(keys(0, 4096))
     return np.column_stack([fitness - 0.75, feature - 0.25])
@@ -222,7 +222,7 @@ def test_uniform_fills_the_interval_evenly():
         np.asarray(initial(replace(PLAIN, init=uniform(3, -2.0, 4.0)), jax.random.key(8), 1000)), 0
     )
     assert x.shape == (1000, 3)
-    # Kolmogorov-Smirnov: the distance to the uniform distribution is below 2 / sqrt(n).
+    # The Kolmogorov-Smirnov distance to the uniform distribution must be less than 2 / sqrt(n).
     distance = np.abs((x + 2) / 6 - (np.arange(1000)[:, None] + 0.5) / 1000)
     assert distance.max() < 2 / np.sqrt(1000)
 

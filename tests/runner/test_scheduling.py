@@ -181,7 +181,7 @@ class Busy:
 def test_interrupts_are_handled_while_the_device_computes(which):
     """The first signal is recorded. The second one ends the wait, even if the device is never ready."""
     messages = []
-    # Restore the default handlers, because background processes of a shell ignore Ctrl-C.
+    # Set these handlers explicitly, because background processes of a shell ignore Ctrl-C.
     inherited = {each: signal.signal(each, signal.default_int_handler) for each in SIGNALS}
     try:
         with interruptible(messages.append, "stopping") as received:

@@ -9,12 +9,12 @@ from memes.tasks.arm import arm, noisy_arm
 
 @jax.jit
 def outcome(x):
-    """Evaluate the arm with one joint per column of `x`."""
+    """Evaluate an arm with one joint per column of `x`."""
     return evaluate(arm(joints=x.shape[1]), jax.random.split(jax.random.key(0), x.shape[0]), x)
 
 
 def forward_kinematics(x):
-    """Return fitness and feature of one posture, computed one link at a time in float64."""
+    """Return the fitness and feature of one posture, computed in float64 and one link at a time."""
     x = [min(max(float(v), 0.0), 1.0) for v in x]
     heading, end = 0.0, np.zeros(2)
     for v in x:
@@ -77,7 +77,7 @@ def test_random_postures_are_uniform_and_reach_points_within_the_bounds():
     np.testing.assert_allclose(x.std(), 1 / np.sqrt(12), rtol=0.05)
     found = outcome(x)
     assert ((found.feature >= task.feature_low[0]) & (found.feature <= task.feature_high[0])).all()
-    # All points lie in a circle around the base, which is in the middle.
+    # All reachable points lie in a circle. The base of the arm is in the middle.
     assert np.linalg.norm(found.feature - 0.5, axis=1).max() <= 0.5 + 1e-6
     assert ((found.fitness >= 0.5) & (found.fitness <= 1)).all()
 

@@ -20,7 +20,7 @@ def rows(task, n=6):
 def replayed(name, task, key, x):
     """Replay an episode with one environment and one policy.
 
-    Returns the total reward and mean observation.
+    Returns the total reward and the mean observation.
     """
     environment, policy = (
         gymnasium.make(name, max_episode_steps=30),
@@ -74,7 +74,7 @@ def test_actions_are_mapped_to_their_space():
 
 
 class Persistent(gymnasium.Env):
-    """An environment with state that survives a reset, as with worlds of Box2D."""
+    """An environment whose reset keeps some state, like the worlds of Box2D."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Box(np.array([0.0], np.float32), np.array([4.0], np.float32))
@@ -121,7 +121,7 @@ def test_the_number_of_environments_does_not_grow_with_the_batch(monkeypatch):
 
 
 def test_warnings_of_mujoco_are_printed_and_leave_no_file(tmp_path, monkeypatch, capfd):
-    """The model of HalfCheetah has an attribute that causes a warning of MuJoCo."""
+    """The HalfCheetah model has an attribute that causes a MuJoCo warning."""
     monkeypatch.chdir(tmp_path)
     task = memes.tasks.gymnasium("HalfCheetah-v5", hidden=(4,), steps=3)
     assert np.isfinite(task.evaluate(KEYS, rows(task))[0]).all()

@@ -1,4 +1,4 @@
-"""`robot:FILE`: rewards, features and ends of any robot agree with MuJoCo's kinematics."""
+"""`robot:FILE`: rewards, features and terminations agree with MuJoCo's kinematics for any robot."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ N, STEPS = 5, 16
 
 
 def touching(model, data, foot):
-    """Return whether a geom, or a geom of a body, touches the floor."""
+    """Return whether a geom, or any geom of a body, touches the floor."""
     names = {
         mujoco.mj_id2name(model, kind, i)
         for contact in data.contact

@@ -39,7 +39,7 @@ def test_the_point_stays_inside_the_bounds():
 
 
 def test_the_map_shows_the_walls_that_stop_the_point():
-    """The point moves against the middle of each wall from both sides."""
+    """The point moves towards the middle of each wall, from both sides."""
     place = point_maze().map
     assert len(place.walls) == len(BACK) + len(SIDES)
     for corners in np.array(place.walls):

@@ -1,7 +1,7 @@
-"""Rewards, features and ends of the robots agree with slow computations from recorded states.
+"""Rewards, features and terminations match a slow reference computation from recorded states.
 
-The dynamics are chaotic, so two simulators diverge within tens of steps. Hence these tests use
-the states of one rollout for both computations.
+Robot dynamics are chaotic, so two simulators diverge within tens of steps. Therefore, both computations
+use the states of the same rollout.
 """
 
 import os
@@ -31,9 +31,9 @@ def short_task(name, **options):
 
 @cache
 def episodes(name, start=None):
-    """Return a recorded rollout with arrays [T, N, ...].
+    """Return a task, the outcome of a rollout, and the recorded steps [T, N, ...].
 
-    The actions are so large that some ants fall.
+    The weights of the policies are so large that some ants fall.
     """
     task = short_task(name)
     environment, controller, _ = task.control
@@ -74,7 +74,7 @@ def moved(engine, state, start):
 
 
 def lengths(recorded):
-    """Return the number of steps until the torso's height leaves [0.2, 1.0]."""
+    """Return the length of each episode, which ends when the height of the torso leaves [0.2, 1.0]."""
     found = []
     for i in range(N):
         heights = recorded.after[:, i, 2]
@@ -99,7 +99,7 @@ def test_the_reward_of_ants_is_velocity_plus_survival_minus_effort(name):
 
 
 def touching(model, data, qpos):
-    """Return the names of the pairs of geoms that are in contact in MuJoCo."""
+    """Return the names of all pairs of geoms that are in contact in MuJoCo."""
     data.qpos[:] = qpos
     mujoco.mj_fwdPosition(model, data)
     return {
@@ -110,7 +110,7 @@ def touching(model, data, qpos):
 
 
 def contacts_of_mujoco(task, recorded, i, steps):
-    """Return the contacts of an episode by MuJoCo's collision detection, bool[T, pairs]."""
+    """Return the contacts of an episode that MuJoCo detects, bool[T, pairs]."""
     engine = task.control.environment.engine
     data = mujoco.MjData(engine.model)
     pairs = [frozenset(name.split(" on ")) for name in engine.contact_names]
@@ -128,7 +128,7 @@ def test_the_features_of_the_ant_are_the_contact_shares_of_its_feet():
     for i in range(N):
         length = int(outcome.length[i])
         expected = contacts_of_mujoco(task, recorded, i, length).mean(axis=0)
-        # Rounding may change the sign of a distance near zero in about one step.
+        # Rounding may change the sign of a distance near zero. The tolerance allows this in one step.
         np.testing.assert_allclose(feature[i], expected, atol=1.01 / length)
     assert np.ptp(feature) > 0.3
 
@@ -154,7 +154,7 @@ def test_positions_outside_the_map_are_clipped_to_its_border():
     assert not inside.all()
 
 
-# The starts are near each wall, so that ants with large actions touch it.
+# Each start is near one wall, so that ants with large actions touch this wall.
 @pytest.mark.parametrize("start", [(10.75, 0.0, 0.0), (9.0, 1.75, 0.0), (9.0, -1.75, 0.0)])
 def test_walls_stop_the_ant_and_contacts_agree_with_mujoco(start):
     task, outcome, recorded = episodes("ant-trap", start)
@@ -170,7 +170,7 @@ def test_walls_stop_the_ant_and_contacts_agree_with_mujoco(start):
     assert mismatches <= 0.02 * checked
     alive = np.arange(STEPS)[:, None] < np.asarray(outcome.length)
     x, y = recorded.after[..., 0][alive], recorded.after[..., 1][alive]
-    # The torso, a ball of radius 0.25, penetrates a wall by at most 0.1 and does not pass through it.
+    # The torso is a ball of radius 0.25. It sinks into a wall by at most 0.1 and never passes through.
     assert (x < 11.5 - 0.15).all()
     assert (np.abs(y) < 2.5 - 0.15).all()
 
@@ -250,7 +250,8 @@ PLANAR = """<joint type="slide" axis="{first}"/><joint type="slide" axis="{secon
   <joint name="pitch" axis="0 1 0"/>"""
 
 
-# Root of the robot, its actuator, entries of qpos that policies do not observe, entries without noise.
+# Root joints of the robot, their actuator, entries of qpos that policies do not observe, and entries
+# without noise.
 @pytest.mark.parametrize(
     ("root", "motor", "hidden", "base"),
     [

@@ -1,4 +1,4 @@
-"""Environments with the common protocol of Brax and MuJoCo Playground, as control tasks."""
+"""Control tasks from environments with the protocol of Brax and MuJoCo Playground."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 class Walk:
-    """A point that moves by its action until it is at a distance of one from the origin."""
+    """A point that moves by the action until its distance from the origin is one."""
 
     observation_size, action_size = 2, 2
 

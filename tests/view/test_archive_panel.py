@@ -1,4 +1,4 @@
-"""The archive panel: the values and colours of cells, and the text around them."""
+"""The archive panel: values and colours of cells, and the text around the archive."""
 
 from dataclasses import replace
 

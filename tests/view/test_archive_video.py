@@ -1,4 +1,4 @@
-"""The video of a run, and the times at which it shows changes and elites."""
+"""Videos of runs, and the times at which they show changes and elites."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
 
 
 def found(shape, n=12, cells=None):
-    """Return an archive that got one elite per generation, and its changes."""
+    """Add one random genotype per generation to an archive. Returns the archive and its changes."""
     k = len(shape)
     archive = empty(cells or memes.cells.grid(box(k), shape), k)
     x, rows = jax.random.uniform(jax.random.key(0), (n, k)), []

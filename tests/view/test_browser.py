@@ -1,4 +1,4 @@
-"""The page in a real browser: Debian's Chromium, which renders in software."""
+"""The page in a real browser: Chromium of Debian, which renders in software."""
 
 import io
 import json
@@ -54,14 +54,14 @@ def arm_run(tmp_path_factory):
 
 
 def rebuild_arm(run):
-    """Return the task of these tests, because runs made in Python do not record the number of joints."""
+    """Return the task of these tests. Runs started in Python do not record the number of joints."""
     assert run.config.task == "arm"
     return task
 
 
 @dataclass
 class Tab:
-    """A tab of the browser with the page, and the addresses that it requests."""
+    """A browser tab with the page, and the addresses that this tab requests."""
 
     page: object
     requests: list
@@ -78,12 +78,12 @@ class Tab:
         return np.asarray(Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")).astype(int)
 
     def scene(self):
-        """Return the left, top, width and height of the scene in pixels."""
+        """Return the left edge, top edge, width and height of the scene in pixels."""
         box = self.page.locator("canvas").first.bounding_box()
         return box["x"], box["y"], box["width"], box["height"]
 
     def place(self, point):
-        """Return the pixel of a point of the scene for the initial camera."""
+        """Return the pixel that shows a point of the scene with the initial camera."""
         camera = type("Camera", (), {})()
         left, top, width, height = self.scene()
         pages.aim(camera, 1, width / height)
@@ -109,7 +109,7 @@ class Tab:
         return self.pixels()[y, x]
 
     def saved(self, button, folder):
-        """Press a button that saves a file, and return the downloaded file."""
+        """Press a button that saves a file. Returns the path of the downloaded file."""
         links = self.page.get_by_role("link")
         before = links.count()
         self.page.get_by_text(button).click()
@@ -138,7 +138,7 @@ def open_page(chromium):
         tab.page.on("websocket", lambda socket: tab.requests.append(socket.url))
         tab.page.goto(url)
         tab.says("QD-score")
-        # Close the warning about the missing graphics card.
+        # Close the warning about a missing graphics card.
         tab.page.locator(".mantine-Notification-closeButton").click()
         return tab
 

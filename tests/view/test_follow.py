@@ -1,4 +1,4 @@
-"""Run folders that are followed, and the texts and curves of the page."""
+"""Run folders that the page follows, and the text and curves of the page."""
 
 import dataclasses
 import json
@@ -221,7 +221,7 @@ def test_lanes_are_shown_in_a_table(run):
 
 
 def corrected(archive, moves):
-    """Return a correction that moves elites from cells to other cells, with fitness 0.25."""
+    """Return a correction that moves elites to the cells in `moves` and sets their fitness to 0.25."""
     kept, stored, now = memes.archive.empty(archive.cells, 4), list(moves), list(moves.values())
     kept = replace(
         kept,

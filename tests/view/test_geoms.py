@@ -1,4 +1,4 @@
-"""Meshes of geoms have the shape, the position and the colour that MuJoCo gives them."""
+"""Meshes of geoms have the same shape, position and colour as in MuJoCo."""
 
 import numpy as np
 import pytest
@@ -41,9 +41,9 @@ def model():
 
 @pytest.mark.parametrize("geom", range(7), ids=NAMES)
 def test_rays_of_mujoco_hit_the_surface_of_the_mesh(model, geom):
-    """Rays from outside hit each geom at points of its mesh.
+    """MuJoCo's rays from outside hit each geom at points on its mesh.
 
-    Meshes of round shapes are slightly smaller.
+    The meshes of round shapes are slightly smaller than these shapes.
     """
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)

@@ -1,4 +1,4 @@
-"""Only the local user can use the page, and no message can stop it."""
+"""Only the local user can access the page, and no malformed message crashes the server."""
 
 import http.client
 import math
@@ -30,7 +30,7 @@ PROTOCOL = [f"viser-v{viser.__version__}"]
 
 
 class Shown:
-    """A page with one control of each kind that our pages have."""
+    """A page with one control of each kind that `memes` uses."""
 
     def __init__(self, served):
         self.server, self.url = served
@@ -58,7 +58,7 @@ def shown():
 
 
 def http_status(shown, path, **headers):
-    """Return the status of a request over HTTP."""
+    """Return the status code of an HTTP request."""
     connection = http.client.HTTPConnection(shown.address.hostname, shown.address.port, timeout=10)
     try:
         connection.putrequest("GET", path, skip_host=True)
@@ -217,7 +217,7 @@ def test_a_version_of_viser_that_bypasses_the_guard_serves_nothing(monkeypatch):
 
 
 def private_names():
-    """Yield the names of the table: the owner, the name, and the entry of `missing` without it."""
+    """Yield each required name: its owner, the name, and how `missing` reports its absence."""
     for name, fields in (server.ACCEPTED | server.SENT).items():
         yield viser._messages, name, name
         yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)
@@ -243,7 +243,7 @@ def test_missing_parts_of_viser_are_named(path):
 
 
 def test_no_other_private_name_of_viser_is_used():
-    """The other modules of `view` use no private names at all."""
+    """Modules of `view` other than `server` use no private names at all."""
     private = re.compile(r"(?:viser|server|gui|scene|client)\.(?:\w+\.)*_(?!_)\w+")
     for file in Path(server.__file__).parent.glob("*.py"):
         found = {name for name in private.findall(file.read_text()) if not name.startswith("memes")}
@@ -320,7 +320,7 @@ def test_controls_cameras_clicks_and_keys_are_handled(shown):
 
 
 def invalid_messages(shown):
-    """Yield messages that the page cannot have sent."""
+    """Yield messages that the page never sends."""
     for value in (math.nan, math.inf, "nan", "1", -1, 99, 1e300, None, [], {}, True, 2**63, b"1"):
         yield update(shown, "slider", value)
     for name, value in (("checkbox", "no"), ("checkbox", 1), ("dropdown", "3"), ("dropdown", ["1"])):
@@ -388,7 +388,7 @@ def test_no_message_opens_a_tunnel(shown, monkeypatch):
 
 @pytest.fixture
 def page_and_server():
-    """Return a page of a run, and its server."""
+    """Return the page of a run, and the server of this page."""
     runs = Runs([OLD])
     runs.poll(strict=True)
     with page(title="a test", port=8417) as served:

@@ -36,7 +36,7 @@ def renderer():
 
 
 def seen_at(camera, points, fovy):
-    """Return the positions of points in a picture, in units of half its height: right and up [n, 2]."""
+    """Return positions (right, up) of points in a picture, in units of half the height, [n, 2]."""
     a, e = np.radians(camera.azimuth), np.radians(camera.elevation)
     forward = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
     right = np.array([np.sin(a), -np.cos(a), 0])
@@ -116,7 +116,7 @@ def test_a_video_has_the_pictures_at_the_given_rate(suffix, tmp_path):
 
 @pytest.mark.parametrize("name", ["video.mp4", "-x.mp4", "pipe:1.mp4"])
 def test_an_mp4_is_written_by_ffmpeg(name, tmp_path, monkeypatch):
-    """Its name is neither an option nor an address."""
+    """ffmpeg must not read the file name as an option or an address."""
     monkeypatch.chdir(tmp_path)
     try:
         video_formats.check_video("out", Path(name))

@@ -1,4 +1,4 @@
-"""`memes view` and `memes run --view`: processes that show a run, and their end."""
+"""`memes view` and `memes run --view`: processes that show a run, and how they end."""
 
 import os
 import re
@@ -24,7 +24,7 @@ OLD = Path(__file__).parents[1] / "data/run-0.1"
 
 @pytest.fixture
 def shown(monkeypatch):
-    """Record the calls that would show a page."""
+    """Record the calls that would show a page, instead of showing it."""
     found = []
     monkeypatch.setattr(view, "browse", lambda *what, **how: found.append((what, how)))
     return found
