@@ -1,10 +1,10 @@
 """Drawing of archives and maps into the axes of a figure.
 
-The drawing depends on the cells:
+What is drawn depends on the cells:
 
-- For one feature, it is a curve of fitness over the feature.
-- For two features, or a grid with up to six features, it is the image of `render` with axes.
-- For other cells, it consists of parallel axes with one line per elite.
+- For one feature, a curve of fitness over the feature. - For two features, or for a grid with up to six
+features, the image made by `render`, with axes. - For all other cells, parallel axes with one line per
+elite.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LEVELS = ("", "in each block: ", "in each of those: ")
 
 
 def image_of(cells: Cells, place: Map | None = None) -> TileLayout | None:
-    """Return the layout of an image of all features, or None if the cells are not shown as an image."""
+    """Return the layout of an image of the cells, or None if they are not shown as an image."""
     return layout(cells, place=place) if len(cells.low) == 2 or is_nested(cells) else None
 
 
 def height_of(cells: Cells, place: Map | None = None) -> float:
-    """Return the ratio of height to width for a drawing of the cells."""
+    """Return the ratio of height to width of the axes for the cells."""
     at = image_of(cells, place)
     return at.aspect if at is not None else 0.6 if len(cells.low) == 1 else 0.7
 
@@ -51,7 +51,7 @@ def draw_cells(
     letters: int = 50,
     inner: bool = True,
 ) -> TileLayout | None:
-    """Draw the fitness of cells over their features, with the walls of the map.
+    """Draw the fitness of cells over their features, and the walls of the map.
 
     Args:
         axes: Axes to draw into.
@@ -61,7 +61,7 @@ def draw_cells(
         scale: Colour scale of the fitness.
         place: Map of the task, if it has one.
         letters: Maximum number of letters per line of an axis label.
-        inner: Whether the labels name the features inside the blocks of a grid of blocks.
+        inner: Whether the axis labels of a grid of blocks also name the features inside the blocks.
 
     Returns:
         The layout of the image, or None if the cells are not shown as an image.
@@ -97,11 +97,11 @@ def label_axes(
     *,
     inner: bool = True,
 ) -> tuple[float, float, float, float]:
-    """Label the axes of an image with its features, the outermost first, and return its extent.
+    """Label the axes of an image with its features, outermost first, and return the image's extent.
 
-    The axes have the units of the outermost features. Blocks in rows have no common axes. Therefore
-    their labels contain the range of each feature. If `inner` is False, a grid of blocks has labels
-    only for its outermost features.
+    The axes have the units of the outermost features. If blocks are arranged in rows, they have no
+    common axes, so the labels contain the range of each feature. If `inner` is False, the labels of a
+    grid of blocks name only the outermost features.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     extent: list[float] = []
@@ -116,7 +116,8 @@ def label_axes(
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
         width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
-        # With blocks, labels are longer because they contain ranges. A single label has more lines.
+        # Labels of blocks contain ranges, so they need more lines. An outermost label alone may have
+        # even more lines.
         most = 3 if at.blocks else 2 if inner else 4
         label = "\n".join(fill(mathtext(line), width, max_lines=most) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])
@@ -134,7 +135,7 @@ def label_axes(
 
 
 def _borders(count: int, most: int) -> np.ndarray:
-    """Choose about `most` of the borders between `count` blocks of the unit interval, and both ends."""
+    """Divide the unit interval into `count` blocks, and return about `most` borders with both ends."""
     step = -(-count // most)
     unit = np.unique([*range(0, count, step), count])
     return np.asarray(np.delete(unit, -2) if len(unit) > 2 and count % step else unit) / count

@@ -22,14 +22,14 @@ from memes.task import Map, numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw the archive of the run with the median QD-score of each label, on one colour scale.
+    """Draw one archive per label, of the run with the median QD-score, all on one colour scale.
 
-    If the run was corrected, its corrected archive is drawn below.
+    If such a run was corrected, its corrected archive is drawn below its archive.
     """
     view = main_view(labels)
     chosen = {}
     for label, runs in labels.items():
-        # For an even number of runs, choose the lower of the two middle runs.
+        # For an even number of runs, choose the middle run with the lower QD-score.
         order = np.argsort([view.value(run, "qd_score") for run in runs])
         middle = runs[int(order[(len(runs) - 1) // 2])]
         if middle.heat is not None:
@@ -107,9 +107,9 @@ def _inside(cells: Grid, names: Sequence[str], place: Map | None) -> list[str]:
 
 
 def in_lines(label: str, letters: int, most: int = 3) -> str:
-    """Break a label into at most `most` lines of about `letters` letters.
+    """Break a label into lines of about `letters` letters, and keep at most `most` lines.
 
-    Lines end at spaces or after punctuation, never within a word.
+    Lines break at spaces or after punctuation, never within a word.
     """
     lines = [""]
     for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label)[:-1]:

@@ -1,6 +1,6 @@
 """Figures of many runs: final scores, losses, convergence, parent-offspring distances and archives.
 
-Each label has the same colour, line and marker in all figures. Each row of panels shows one task.
+A label has the same colour, line and marker in all figures. Each row of panels shows one task.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _shortened(label: str, width: int) -> str:
 
 
 def display_names(groups: Groups) -> dict[str, str]:
-    """Return the display name of the algorithm of each label.
+    """Return the display name of the algorithm for each label.
 
-    Labels whose display names would be equal keep their own names.
+    If several labels would have the same display name, these labels are used instead.
     """
     first = {label: runs[0] for labels in groups.values() for label, runs in labels.items()}
     names = {label: display_name(label, run.options) for label, run in first.items()}
@@ -62,7 +62,7 @@ def _few(amount: float) -> str:
 
 
 def draw(groups: Groups) -> dict[str, Figure]:
-    """Draw all figures for which there are data, and return them by name."""
+    """Draw all figures for which the runs have data, and return the figures by name."""
     names = display_names(groups)
     found = {names[label]: look for label, look in looks(all_labels(groups)).items()}
     groups = {
@@ -84,7 +84,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
 
 
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
-    """Draw the scores of all seeds, with median and interval, in the `main_view` of each task."""
+    """Draw the scores of all seeds with median and interval, for the `main_view` of each task."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
     figure = Picture(WIDTH, sum(heights))
     panels = figure.subplots(
@@ -114,7 +114,7 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
-    """Draw the values of the seeds as open markers, the median as a tick, and its interval as a bar."""
+    """Draw the values of seeds as open markers, their median as a tick, and its interval as a bar."""
     found = interval(values)
     if not math.isfinite(found.value):
         return
@@ -126,7 +126,7 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the relative loss of each measure by correction, for labels whose runs are all corrected."""
+    """Draw how much of each measure was lost by correction, for labels whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
@@ -146,7 +146,7 @@ def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the measures of the corrected archive, for runs that were also corrected before their end."""
+    """Draw the measures of the corrected archive, for runs that were also corrected before the end."""
     corrected = {
         task: {
             label: [run._replace(curves=_corrections(run)) for run in runs if _on_the_way(run)]
@@ -170,7 +170,7 @@ def _on_the_way(run: Summary) -> bool:
 
 
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
-    """Return the corrections of a run, with only the last correction after each generation."""
+    """Return the corrections of a run, keeping only the last one of each generation."""
     _, last = np.unique(run.corrections["generation"][::-1], return_index=True)
     return {name: column[::-1][last] for name, column in run.corrections.items()}
 
@@ -193,7 +193,7 @@ def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
 
 
 def _labels_of(groups: Groups, condition: Callable[[Sequence[Summary]], bool]) -> Groups:
-    """Keep the labels whose runs fulfil a condition, and the tasks that have such labels."""
+    """Keep only labels whose runs fulfil a condition, and only tasks with such labels."""
     kept = {
         task: {label: runs for label, runs in labels.items() if condition(runs)}
         for task, labels in groups.items()
@@ -213,7 +213,7 @@ def _curves(
 
     Args:
         groups: The runs.
-        looks: Colour, line and marker of each label.
+        looks: Colour, line and marker for each label.
         by: Column on the x axis.
         panels: Columns on the y axes, one per panel, with their axis labels.
         title: Function that returns the title of a task from its name and its runs.

@@ -1,4 +1,4 @@
-"""Observers that summarise a run and draw its figures at its end."""
+"""Observers that summarise a run and draw its figures when it ends."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Summaries:
 
 @dataclass(frozen=True)
 class Figures:
-    """An observer that draws the figures of a run into `figures/` of its folder.
+    """An observer that writes the figures of a run into the subfolder `figures` of its folder.
 
     Attributes:
-        draw: Draw figures at the end of the run, which takes one or two seconds.
+        draw: Whether to draw figures at the end of the run, which takes one or two seconds.
     """
 
     draw: bool = True
@@ -49,7 +49,7 @@ class Figures:
 
 
 def save_figures(run: Run) -> list[Path]:
-    """Write the figures of a run into `figures/` of its folder, if it has one, and return the files."""
+    """Write the figures of a run into the subfolder `figures`, and return the files."""
     if run.folder is None:
         return []
     from memes.analysis import plot  # matplotlib is slow to import

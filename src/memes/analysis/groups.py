@@ -19,11 +19,12 @@ MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max 
 PLACES = {"generation": "generations", "evaluations": "evaluations"}  # columns for comparison points
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
 SLACK = 0.15  # largest age of a usable score, as a share of the compared amount
-# Amounts within this factor are treated as equal, because MEMES also evaluates its means.
+# Amounts within this factor are treated as equal. Evaluations differ between algorithms, because MEMES
+# also evaluates the means of its lanes.
 ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
-# `Labels` contains the runs of one task by label, and `Groups` the runs of all tasks by task and label.
-# Both are in the order of display.
+# `Labels` contains the runs of one task by label, and `Groups` contains the runs of all tasks by task
+# and label. Both have the order in which tasks and labels are displayed.
 Labels = Mapping[str, Sequence[Summary]]
 Groups = dict[str, dict[str, list[Summary]]]
 
@@ -36,9 +37,9 @@ def runs_of(labels: Labels) -> list[Summary]:
 def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     """Group runs that differ only in their seeds.
 
-    Labels are in the order of `memes list` for every task, and runs are in the order of their seeds. A
-    run that is given twice, as a folder and as its summary, is used once. Error messages refer to runs
-    by `names`.
+    The labels of each task have the order of `memes list`, and the runs of a label are sorted by seed. A
+    run that is given both as a folder and as its summary is used once. Error messages refer to runs by
+    `names`.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     first: dict[str, tuple[Summary, str]] = {}
@@ -72,7 +73,7 @@ def _cells(run: Summary) -> str:
 
 
 def _same(a: Summary, b: Summary) -> bool:
-    """Return True if two summaries describe the same run, according to start time and length."""
+    """Return True if two summaries describe the same run: start time and length are equal."""
     when = a.about.when
     return when is not None and (when, a.generations) == (b.about.when, b.generations)
 
@@ -89,11 +90,11 @@ def all_labels(groups: Groups) -> list[str]:
 
 
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
-    """Extend the labels of runs that have equal labels but differ in their options on a task.
+    """Extend labels to distinguish runs of a task that have equal labels but different options.
 
-    Each label is extended by the options that differ. It is not extended by options that the run does
-    not record, because older runs used their default values. If runs still have equal labels but
-    genotypes of different lengths, the labels are extended by `dim`.
+    The labels are extended by the options that differ. Older runs did not record some options, for which
+    they used the default values, so their labels do not contain these options. If runs still have equal
+    labels but genotypes of different lengths, the labels are extended by `dim`.
     """
     algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in summaries:
@@ -128,12 +129,13 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
-    """Leave out runs with less than half of the median number of generations of their label.
+    """Leave out runs that have less than half of their label's median number of generations.
 
-    Such runs were stopped early, or were trials. They would shorten a comparison at equal generations.
+    Such runs were stopped early or were trials. As runs are compared at equal generations, they would
+    shorten the comparison.
 
     Returns:
-        The other runs by their given names, and a message for each run that is left out.
+        The remaining runs by their given names, and a message for each run that is left out.
     """
     labelled = distinguish(list(runs.values()))
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -153,7 +155,7 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
 
 
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
-    """Return the last value of a measure at or before a number of generations or evaluations.
+    """Return the last value of a measure that was recorded up to `amount` generations or evaluations.
 
     The result is NaN before the first recorded value, and if the last recorded value is older than
     `SLACK` allows. `amount` may have any shape.
@@ -167,12 +169,12 @@ def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
 
 
 def is_share(measure: str) -> bool:
-    """Return True if a measure is shown in per cent."""
+    """Return True if a measure is shown as a percentage."""
     return measure == "coverage" or measure in LOSSES
 
 
 class View(NamedTuple):
-    """A comparison point for the runs of a task, and the measures that are compared there.
+    """A comparison point for the runs of a task, and the measures that are compared at this point.
 
     Attributes:
         name: "generations", "evaluations", "corrected", "losses", "corrected-evaluations" or
@@ -190,9 +192,9 @@ class View(NamedTuple):
     amount: float
 
     def value(self, run: Summary, measure: str) -> float:
-        """Return a measure of a run, as found or after its last correction up to `amount`.
+        """Return a measure of a run, before correction or after its last correction up to `amount`.
 
-        The result is NaN if it is unknown.
+        The result is NaN if the run has not recorded the measure.
         """
         if self.name in ("generations", "evaluations"):
             return float(at(run, measure, self.by, self.amount))
@@ -203,7 +205,7 @@ class View(NamedTuple):
 
 
 def views(labels: Labels) -> list[View]:
-    """List the views of the runs of one task. Views of corrections need at least one corrected run."""
+    """List the views of the runs of one task, with views of corrections if any run was corrected."""
     runs = runs_of(labels)
     common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
     after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}
@@ -225,7 +227,7 @@ def views(labels: Labels) -> list[View]:
 
 
 def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
-    """Return the number of evaluations of each label in a view, as the median over its seeds."""
+    """Return the number of evaluations of each label in a view, as the median over the label's seeds."""
     return {
         label: finite_median(np.array([view.value(run, "evaluations") for run in runs]))
         for label, runs in labels.items()
@@ -233,19 +235,19 @@ def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
 
 
 def are_alike(amounts: Iterable[float]) -> bool:
-    """Return True if numbers of evaluations are treated as equal."""
+    """Return True if the numbers of evaluations are close enough to be treated as equal."""
     known = [amount for amount in amounts if np.isfinite(amount)]
     return not known or max(known) <= ALIKE["evaluations"] * min(known)
 
 
 def _has_correction(run: Summary, by: str, amount: float) -> bool:
-    """Return True if the archive was corrected at `amount`, or shortly before."""
+    """Return True if the archive was corrected at or shortly before the comparison point `amount`."""
     places = run.corrections[by]
     least = amount if by == "generation" else (1 - SLACK) * amount
     return bool(((places <= ALIKE[by] * amount) & (places >= least)).any())
 
 
 def main_view(labels: Labels) -> View:
-    """Return the corrected view if all runs are corrected, or else the view at equal generations."""
+    """Return the view "corrected" if all runs are corrected, or otherwise the view "generations"."""
     name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
     return next(view for view in views(labels) if view.name == name)

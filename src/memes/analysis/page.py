@@ -36,7 +36,7 @@ def numbers(run: Run) -> dict[str, str]:
 
 
 def html(title: str, rows: Mapping[str, str], png: bytes) -> str:
-    """Return HTML with a titled table next to a picture. All strings are escaped."""
+    """Return HTML with a title, and a table next to a picture. All strings are escaped."""
     lines = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(words)}</td></tr>"

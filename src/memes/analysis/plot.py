@@ -62,7 +62,7 @@ def archive(
     corrected: Archive | None = None,
     map: Map | None = None,
 ) -> Figure:
-    """Draw the fitness of every elite over the feature space.
+    """Draw the fitness of all elites over the feature space.
 
     Args:
         source: A run, an archive, or the path of either.
@@ -167,7 +167,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
 
 @checked
 def uncertainty(source: Run | str | Path) -> Figure:
-    """Draw the standard deviation of the fitness of every elite over the feature space.
+    """Draw the standard deviation of the fitness of all elites over the feature space.
 
     Args:
         source: A corrected run, or its folder.
@@ -231,7 +231,7 @@ def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
 def _fitness_axes(
     sources: Mapping[str, Run | Archive | str | Path],
 ) -> tuple[Figure, Axes, dict[str, np.ndarray]]:
-    """Return a figure, its axes with fitness along x, and the fitness of the elites of each archive."""
+    """Return a figure, its axes (with fitness on the x axis), and the fitness of each archive's elites."""
     require(len(sources) > 0, "sources must name at least one run or archive, got none")
     archives = {label: _run(source).archive for label, source in sources.items()}
     values = {label: np.asarray(a.fitness)[np.asarray(a.occupied)] for label, a in archives.items()}
@@ -247,7 +247,7 @@ def _fitness_axes(
 def space(source: Run | Archive | str | Path) -> Figure:
     """Draw the cells of an archive with three features in three dimensions, coloured by fitness.
 
-    This is useful for tessellations, because `archive` shows them with parallel axes.
+    This is useful for tessellations, for which `archive` can only draw parallel axes.
 
     Args:
         source: A run, an archive, or the path of either.
@@ -298,8 +298,8 @@ def compare(
 ) -> dict[str, Figure]:
     """Draw the figures of `memes compare`, and return them by name, such as "scores".
 
-    A run that has no archive, or is much shorter than other runs of its label, is left out with a
-    warning.
+    Runs without an archive, and runs that are much shorter than others with the same label, are left out
+    with a warning.
 
     Args:
         runs: Runs, their summaries, or paths and patterns as for `memes compare`. A single run, summary
@@ -337,7 +337,7 @@ def html(source: Run | Archive | str | Path) -> str:
 
 
 def _run(source: Run | Archive | str | Path) -> Run:
-    """Load a run. An archive becomes a run without any other data."""
+    """Load a run. If an archive is given, return a run that contains only this archive."""
     if isinstance(source, Run):
         return source
     if not isinstance(source, Archive) and as_path(source, "source").is_dir():
@@ -348,7 +348,7 @@ def _run(source: Run | Archive | str | Path) -> Run:
 
 
 def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels for n archives, side by side or, if they are flat, in one column."""
+    """Make a figure with n panels for archives, side by side, or in one column if they are flat."""
     rows, columns, width = (n, 1, 7.0) if height < 0.5 else (1, n, 4.2)
     figure = Picture(columns * (width + 0.3) + 1.6, rows * (width * height + 0.6) + 0.7)
     return figure, [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()]
@@ -375,7 +375,7 @@ def _draw_map(axes: Axes, place: Map, *names: str) -> None:
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
-    """Draw the metrics column `prefix_kind` of each kind of offspring for which it was recorded."""
+    """Draw the metrics `prefix_kind` of all kinds of offspring that have non-zero values."""
     for kind, look in KINDS.items():
         values = run.metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():

@@ -1,14 +1,14 @@
 """Images of archives, for figures, the browser page and videos.
 
-`layout` assigns the cells to pixels. `render` draws each pixel in the colour of the value of its cell.
+`layout` assigns the cells to pixels. `render` colours each pixel by the value of its cell.
 
-One or two features span the image. A grid with more features is shown as a grid of grids. The first two
+One or two features span the image. A grid with more features is shown as a grid of grids: the first two
 features span the innermost grids, the next two features span the grids of innermost grids, and so on. If
-the number of features is odd, there is one block per interval of the last feature. Blocks are arranged
-in rows from the top left.
+the number of features is odd, the image has one block per interval of the last feature. These blocks are
+arranged in rows from the top left.
 
-A tile is a part of the image with one colour. Several cells share a tile if they differ only in features
-that do not span the image. A tile shows the fittest of its cells.
+A tile is a part of the image with one colour. Cells that differ only in features that do not span the
+image share a tile, which shows the fittest of these cells.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 
 
 class ColourScale(NamedTuple):
-    """A colour map for values from `low` to `high`. `extend` names the ends that clip outliers."""
+    """A colour map for values from `low` to `high`. `extend` names the ends that clip values."""
 
     low: float = 0.0
     high: float = 1.0
@@ -108,7 +108,7 @@ class Block(NamedTuple):
 
     @property
     def beginning(self) -> str:
-        """The start of the interval as text, for narrow blocks."""
+        """The start of the interval as text, which fits above narrow blocks."""
         return f"{self.low:.2g} ..."
 
 
@@ -119,9 +119,10 @@ class TileLayout:
     Attributes:
         tile: Tile of each pixel, int[H, W], with the top row first; `BETWEEN` for pixels without a tile.
         of_cell: Tile of each cell, int[c].
-        features: Features that span the image; empty for a grid of grids.
-        along: Features along x and features along y, each with the outermost feature first.
-        blocks: Blocks, if the number of features is odd; otherwise empty.
+        features: Features that span the image. Empty for a grid of grids.
+        along: Features along x and features along y, with the outermost features first.
+        blocks: Blocks for the intervals of the last feature. Empty unless a grid of grids has an odd
+            number of features.
         walls: Walls of a map, with corners as fractions of the width and height, counted from below.
     """
 
@@ -183,9 +184,9 @@ class TileLayout:
         return int(candidates[np.argmin(ahead[candidates] + 2 * aside[candidates])])
 
     def outline(self, tile: int) -> np.ndarray:
-        """Mark the pixels around a tile, bool[H, W].
+        """Return a mask of the pixels around a tile, bool[H, W].
 
-        At an edge of the image, pixels of the tile itself are marked.
+        At an edge of the image, the mask contains pixels of the tile itself.
         """
         inside, width = self.tile == tile, max(1, max(self.tile.shape) // 200)
         spread = np.zeros_like(np.pad(inside, width))
@@ -199,7 +200,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Return True if the cells are a grid with three to six features that a grid of grids can show."""
+    """Return True if the cells are a grid of three to six features, which a grid of grids can show."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 
@@ -207,13 +208,13 @@ def is_nested(cells: Cells) -> TypeGuard[Grid]:
 def layout(
     cells: Cells, features: tuple[int, ...] = (), *, place: Map | None = None, side: int = SIDE
 ) -> TileLayout:
-    """Assign cells to the pixels of an image that one or two features span, or to a grid of grids.
+    """Assign cells to the pixels of an image, which one or two features span, or to a grid of grids.
 
     Args:
         cells: The cells.
         features: Features that span the image; by default, all features.
-        place: Map of the task. An image of the first two features has its proportions and its walls.
-        side: Approximate number of pixels of the longer side.
+        place: Map of the task. An image of the first two features has the map's proportions and walls.
+        side: Approximate number of pixels along the longer side.
     """
     k = len(cells.low)
     if not features and is_nested(cells):
@@ -281,7 +282,7 @@ def _nested(cells: Grid, side: int) -> TileLayout:
 
 
 def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLayout:
-    """Arrange one block per interval of the last feature in rows, with space for a title above each."""
+    """Arrange blocks for the intervals of the last feature in rows, with space for titles above them."""
     n, (height, width) = cells.shape[-1], block.tile.shape
     rows, beside, above = -(-n // columns), side // 60, round(side * TITLE)
     size = rows * (height + above), columns * (width + beside) - beside
@@ -297,24 +298,25 @@ def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLay
 
 
 def _columns(blocks: int) -> int:
-    """Choose the number of blocks per row, so that the image is about square with few empty places."""
+    """Choose the number of blocks per row so that the image is nearly square with few empty places."""
     about = math.ceil(math.sqrt(blocks))
     return min((about, about + 1), key=lambda columns: -blocks % columns)
 
 
 def _numbers(shape: Sequence[int], across: Sequence[int], up: Sequence[int]) -> np.ndarray:
-    """Return the indices of the cells of a grid by their position [x, y] in a grid of grids."""
+    """Return the cell numbers of a grid by position [x, y] in the grid of grids."""
     numbers = np.arange(math.prod(shape)).reshape(shape).transpose([*across, *up])
     return numbers.reshape(math.prod(shape[i] for i in across), -1)
 
 
 def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
-    """Return the cell along one side that each pixel shows, int[n]; `BETWEEN` in gaps between blocks.
+    """Return the cell that each pixel along one side shows, int[n], or `BETWEEN` in gaps.
 
     Args:
-        counts: Number of cells per innermost block, then number of blocks per block of the next level.
+        counts: Number of cells per innermost block, then for each outer level the number of blocks of
+            the previous level.
         size: Approximate number of pixels.
-        gap: Number of pixels between the innermost blocks; gaps between outer blocks are wider.
+        gap: Number of pixels between the innermost blocks. Gaps between outer blocks are wider.
     """
     index, cells = np.arange(counts[0]).repeat(max(1, size // math.prod(counts))), counts[0]
     for level, count in enumerate(counts[1:]):
@@ -328,7 +330,7 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
 def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
     """Return the cell among `occupied` whose features are nearest to those of a tile.
 
-    The distance includes only the features that span the image, scaled by their bounds.
+    The distance uses only the features that span the image, scaled by their bounds.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     unit = (centres(cells) - low) / (high - low)
@@ -355,8 +357,8 @@ def render(
         at: Layout of the cells.
         values: Value of each cell, [c]; NaN for empty cells.
         scale: Colour scale of the values.
-        fitness: Fitness that decides which cell a tile shows, [c]; by default, the values.
-        recent: Amount by which each cell is lightened, from 0 to 1, [c].
+        fitness: Fitness by which each tile selects the cell to show, [c]; by default, the values.
+        recent: How much each cell is lightened because of a recent change, from 0 to 1, [c].
         chosen: Cells to outline.
         palette: Colours of empty cells, gaps, walls and recent changes.
     """
@@ -367,7 +369,7 @@ def render(
         share = np.where(best >= 0, recent[best], 0)[:, None]
         colours = (1 - share) * colours + share * np.array(palette.recent)
     colours = np.where(np.isnan(shown)[:, None], palette.empty, colours)
-    # The last colour is at index -1, which is `BETWEEN`.
+    # `BETWEEN` is -1, so it selects the last colour.
     table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)
     image = table[at.tile]
     for cell, colour in zip(chosen, CHOSEN, strict=False):

@@ -64,7 +64,7 @@ Tables = dict[str, list[dict[str, str]]]
 
 
 def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
-    """Compare runs. The notes `said` are listed before those of the comparison."""
+    """Compare runs. The given notes `said` are listed before the notes about the comparison."""
     return ComparedRuns(groups, all_tables(groups), [*said, *notes(groups)])
 
 
@@ -86,7 +86,7 @@ def show(comparison: ComparedRuns, console: Console) -> None:
 
 
 def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
-    """Write the tables, the figures, and a page with both into a folder, and return the PNG files.
+    """Write tables, figures, and a page with both into a folder, and return the PNG files.
 
     The files of an earlier comparison in the folder are replaced.
     """
@@ -109,10 +109,10 @@ def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
 
 
 def made_before(folder: Path) -> set[str]:
-    """Return the names of the files of an earlier comparison in a folder, according to its page.
+    """Return the names of the files that an earlier comparison wrote, according to its page.
 
     Raises:
-        UsageError: The folder is not empty and has no page of a comparison.
+        UsageError: If the folder is not empty and has no page of a comparison.
     """
     text = ""
     if (folder / PAGE).exists():
@@ -173,7 +173,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Group table cells, given as (title, head of the row, cell), into the rows of tables."""
+    """Make tables from table cells, which are given as (title, head of the row, cell)."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))
@@ -182,7 +182,7 @@ def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tabl
 
 
 def other_tables(rows: dict[str, list[Row]]) -> Tables:
-    """Make the tables of lifespans, steps and times, without empty tables."""
+    """Make the tables of lifespans, steps and times. Empty tables are omitted."""
     kinds = [(row["task"], row["label"], row["kind"]) for row in rows["lifespans"]]
     telling = [  # the row of all resets is redundant if there is only one reason
         row
@@ -201,7 +201,7 @@ def _line(row: Row) -> dict[str, str]:
 def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTable:
     columns = {head: [head, *(line[head] for line in lines)] for head in lines[0]}
     if sum(3 + max(map(len, texts)) for texts in columns.values()) > width:
-        # Intervals are moved to separate lines, so that no number is cut off.
+        # The table is too wide, so intervals are moved to separate lines.
         lines = [{head: text.replace(" [", "\n[") for head, text in line.items()} for line in lines]
     rich = RichTable(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
@@ -209,7 +209,7 @@ def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTa
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        # No word and no number is broken. Lines without spaces are kept whole, too.
+        # Columns are at least as wide as their words and numbers, and as their lines without spaces.
         parts = [part for line in lines for part in line[head].splitlines()]
         words = [word for part in (head, *(parts if numeric else ())) for word in part.split()]
         whole = numeric and len(parts) > len(lines) and not any(" " in part for part in parts)
@@ -285,7 +285,7 @@ def number(value: float, measure: str = "") -> str:
 
 
 def _cell(row: Row, name: str, measure: str = "") -> str:
-    """Format the value `row[name]`, which is text or a number. An interval is added if it is known."""
+    """Format the value `row[name]`, which is text or a number, with its interval if there is one."""
     if isinstance(row[name], str):
         return str(row[name])
     shown = number(row[name], measure)

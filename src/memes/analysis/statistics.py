@@ -1,6 +1,6 @@
-"""Statistics of a few seeds: bootstrap intervals and the Wilcoxon rank-sum test.
+"""Statistics for small numbers of seeds: bootstrap intervals and tests.
 
-Values that are not finite are ignored. If too few values remain, the result is NaN.
+The functions ignore values that are not finite. If too few values remain, they return NaN.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-# `scipy.stats` is imported in functions, because its import is slow and figures of a run do not need it.
+# `scipy.stats` is imported inside functions, because importing it is slow and the figures of a run do
+# not need it.
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
@@ -30,7 +31,7 @@ class Estimate(NamedTuple):
 
 
 def interval(values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median) -> Estimate:
-    """Compute a statistic of the values [n] with its 95% bootstrap interval.
+    """Compute a statistic of values [n] and its 95% bootstrap interval.
 
     The statistic is a function `(values, axis=...)`.
     """
@@ -38,7 +39,7 @@ def interval(values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median
 
 
 def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
-    """Compute the relative difference between the medians of `a[n]` and `b[m]`, with its interval.
+    """Compute the relative difference between the medians of `a[n]` and `b[m]`, and its interval.
 
     The interval is computed by resampling both `a` and `b`. The result is NaN if the median of `b` is 0.
     """

@@ -25,7 +25,7 @@ COLOURS = (
     "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
     "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
 )  # fmt: skip
-# Presets in the order of their colours. Presets that are often compared have very different colours.
+# Presets in the order of `COLOURS`, so that presets that are often compared have very different colours.
 ALGORITHMS = (
     "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
     "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
@@ -51,7 +51,7 @@ class Picture(Figure):
 
 
 class Look(NamedTuple):
-    """A colour, a line style and a marker. The last two distinguish labels in black and white."""
+    """A colour, a line style and a marker. Lines and markers distinguish labels in black and white."""
 
     colour: str
     line: LineStyle
@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose a look for each label. A preset always has the same look, and all colours differ."""
+    """Choose a different look for each label. A preset has the same look in all figures."""
     fixed = {label: ALGORITHMS.index(label) for label in labels if label in ALGORITHMS}
     free = (i for i in count() if i not in fixed.values())
     numbers = {label: fixed[label] if label in fixed else next(free) for label in labels}
@@ -70,7 +70,7 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
 
 
 def colour(i: int) -> str:
-    """Return colour number `i`. The colours of `COLOURS` are followed by computed hues."""
+    """Return colour number `i` of an infinite sequence: `COLOURS`, followed by computed colours."""
     if i < len(COLOURS):
         return COLOURS[i]
     j = i - len(COLOURS)
@@ -84,7 +84,7 @@ def styled() -> AbstractContextManager[None]:
 
 
 def save(figure: Figure, file: Path) -> Path:
-    """Write a figure as PNG and PDF, and return the PNG file. Equal figures give equal bytes."""
+    """Write a figure as PNG and PDF, and return the PNG file. Equal figures have identical files."""
     png = file.with_name(f"{file.name}.png")
     with styled():
         replace_file(png, partial(figure.savefig, dpi=200))

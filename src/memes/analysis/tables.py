@@ -1,6 +1,6 @@
 """The tables of a comparison, as rows of plain values, and its notes.
 
-There is one function per table. Notes describe which conclusions the runs of a task do not support.
+There is one function per table. Notes describe conclusions that the runs do not support.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 def all_tables(groups: Groups) -> dict[str, list[Row]]:
-    """Return the rows of every table by the name of its function."""
+    """Return the rows of every table, by the name of the table's function."""
     return {make.__name__: make(groups) for make in TABLES.values()}
 
 
@@ -74,7 +74,7 @@ def tests(groups: Groups) -> list[Row]:
 
 
 def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[float]]]]:
-    """Yield (task, view, measure, values) for every measure in every view, with the values by label."""
+    """Yield (task, view, measure, values by label) for every measure in every view."""
     for task, labels in groups.items():
         for view in views(labels):
             for measure in view.measures:
@@ -85,7 +85,7 @@ def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[f
 
 
 def lifespans(groups: Groups) -> list[Row]:
-    """List the ages of lanes at their resets, as medians over the seeds of the statistics per run."""
+    """List statistics of the ages of lanes at their resets, as medians over the seeds."""
     rows = []
     for task, label, runs in _each(groups):
         for kind in dict.fromkeys(kind for run in runs for kind in run.lifespans):
@@ -102,7 +102,7 @@ def lifespans(groups: Groups) -> list[Row]:
 
 
 def steps(groups: Groups) -> list[Row]:
-    """List parent-offspring distances in cell widths by kind of offspring, as medians over the seeds."""
+    """List distances from parents to offspring in cell widths, as medians over the seeds."""
     return [
         {"task": task, "label": label, "kind": kind}
         | _estimate("distance", interval([run.steps[kind] for run in runs if kind in run.steps]))
@@ -128,7 +128,7 @@ def times(groups: Groups) -> list[Row]:
             "n": len(runs),
             "device": " / ".join(dict.fromkeys(str(run.about.device) for run in runs)),
             "generations": median(runs, lambda run: run.generations),
-            # Later seeds may reuse the compiled programs of the first seed.
+            # The maximum is used, because later seeds may reuse the compiled programs of the first seed.
             "compile_seconds": max(run.about.compile_seconds or 0.0 for run in runs),
             "seconds_per_generation": median(runs, lambda run: run.about.seconds_per_generation),
             "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),

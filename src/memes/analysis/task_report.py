@@ -1,4 +1,4 @@
-"""`memes.check`, which measures the cost of a task, checks its declarations, and suggests a run."""
+"""The function `memes.check`, which measures the cost of a task, checks it, and suggests a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
 PATIENCE = 5.0  # seconds; if that batch would take longer, the genotypes of the check are timed instead
 
-# docs/howto/choose.md contains the evidence for the following limits.
+# docs/howto/choose.md gives the evidence for these limits.
 PAPER = 2000 * 16_384  # evaluations of a run in the paper
 LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
 MANY = 7_000_000  # number of evaluations from which evolution strategies are better
@@ -69,7 +69,8 @@ class Advice(NamedTuple):
         options: Options of the preset that differ from its defaults.
         evaluations: Number of evaluations of the search.
         reevaluations: Maximum number of evaluations of the final correction; 0 for a deterministic task.
-        limited: Whether the correction needs a limit, so that it takes no longer than the search.
+        limited: Whether the run must set a limit, so that the correction takes no longer than the
+            search.
         seconds: Total time of the evaluations.
         reason: Reason for the choice of the algorithm.
     """
@@ -112,18 +113,18 @@ class TaskReport:
         device: The device that evaluates the task.
         genotypes: Number of random genotypes, each of which was evaluated twice.
         seconds: Time per evaluation.
-        rows: Batch size for which `seconds` and `memory` were measured.
+        rows: Batch size with which `seconds` and `memory` were measured.
         compile_seconds: Compilation time; None if nothing is compiled.
         memory: Memory for a batch of `rows` evaluations, in bytes; None if unknown.
         archive_memory: Memory for the archive, in bytes.
-        outside: Share of the valid evaluations whose features lie outside the bounds.
+        outside: Share of the valid evaluations with features outside the bounds.
         low: Smallest value of each feature.
         high: Greatest value of each feature.
         fitness: Smallest, median and greatest fitness; NaN if there is no valid evaluation.
-        noise: Evaluation noise; None if evaluations of the same genotype are equal.
+        noise: Evaluation noise; None if repeated evaluations of a genotype are equal.
         faults: Number of evaluations with each `Fault`.
-        reached: Number of cells that the genotypes reach.
-        findings: Problems of the task, each with a remedy.
+        reached: Number of cells that contain at least one of the genotypes.
+        findings: Problems of the task, with remedies.
         advice: A run that fits the budget.
         command: The advised run as a command or as a Python expression.
     """
@@ -154,7 +155,7 @@ class TaskReport:
         return any(finding.fatal for finding in self.findings)
 
     def lines(self) -> dict[str, str]:
-        """Return the report as one text per topic."""
+        """Return the report as one string per topic."""
         task, advice = self.task, self.advice
         compiled = "" if self.compile_seconds is None else f", compiled in {self.compile_seconds:.1f} s"
         needed = "" if self.memory is None else f"{_size(self.memory)} for {self.rows:,} evaluations, "
@@ -227,8 +228,8 @@ def check(
         cells: Cells of the archive; by default, the grid of the task.
         genotypes: Number of genotypes to evaluate.
         minutes: Time budget of the suggested run, including re-evaluation, in minutes.
-        evaluations: Evaluation budget of the suggested search, instead of a time budget.
-        seed: Seed of the genotypes and of their evaluations.
+        evaluations: Evaluation budget of the suggested search, which replaces the time budget.
+        seed: Seed for the genotypes and for their evaluations.
 
     Returns:
         The report, which `print` shows on one screen.
@@ -297,7 +298,7 @@ def check(
 
 
 class Timing(NamedTuple):
-    """Cost of evaluations in batches of `rows`.
+    """Cost of evaluations in batches of size `rows`.
 
     Attributes:
         seconds: Time per evaluation.
@@ -317,7 +318,7 @@ def _evaluated_twice(
 ) -> tuple[Evaluation, Timing]:
     """Evaluate genotypes `x[n, d]` with each of two keys, and measure the time per evaluation.
 
-    Compiled tasks are timed with a larger batch, which uses the third key.
+    Compiled tasks are timed with a larger batch and the third key, unless that takes too long.
     """
     n, keys = len(x), [jax.random.split(key, len(x)) for key in given[:2]]
     if not task.jit:
@@ -360,8 +361,8 @@ def _device(task: Task) -> str:
 def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> NoiseLevel:
     """Estimate the evaluation noise from two evaluations of each of n genotypes.
 
-    Genotypes with an invalid evaluation are ignored. The standard deviation over the evaluations of one
-    genotype is sqrt(mean((a - b)^2) / 2).
+    Genotypes with an invalid evaluation are ignored. The standard deviation over repeated evaluations is
+    sqrt(mean((a - b)^2) / 2), where a and b are the two evaluations of a genotype.
     """
     usable = np.asarray(finite(first) & finite(again))
     if not usable.any():
@@ -398,10 +399,10 @@ def advise(
         task: The task.
         cells: Number of cells of the archive.
         seconds: Time per evaluation.
-        uncertain: Whether the archive will be corrected.
-        gpu: Whether the device is fast enough for the paper's batches.
+        uncertain: Whether the task is uncertain, so that the archive will be corrected.
+        gpu: Whether the device is fast enough for the batch sizes of the paper.
         evaluations: Budget of evaluations.
-        includes_corrections: Whether the budget includes re-evaluation of the archive.
+        includes_corrections: Whether the budget includes the re-evaluation of the archive.
     """
     scale = "paper" if gpu and task.jit and evaluations >= PAPER // 2 else "laptop"
     corrected = cells * SAMPLES[scale] if uncertain else 0
@@ -418,12 +419,12 @@ def advise(
         batch = 2 ** int(math.log2(max(search / GENERATIONS, 8)))
         options = {"batch": min(batch, most)}
     total = (search + corrected) * seconds
-    # The corrections of tasks with `jit=False` are limited by default.
+    # Tasks with `jit=False` need no explicit limit, because their corrections are limited by default.
     return Advice(algorithm, scale, options, search, corrected, limited and task.jit, total, reason)
 
 
 def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]:
-    """Return the algorithm for this number of evaluations, and the reason for the choice."""
+    """Choose an algorithm for a number of evaluations, and return the choice and its reason."""
     if uncertain:
         if evaluations < SOME:
             return "me", f"MAP-Elites is ahead below {SOME:,} evaluations, on uncertain tasks too"
