@@ -231,7 +231,7 @@ def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
 def _fitness_axes(
     sources: Mapping[str, Run | Archive | str | Path],
 ) -> tuple[Figure, Axes, dict[str, np.ndarray]]:
-    """Return a figure, its axes (with fitness on the x axis), and the fitness of each archive's elites."""
+    """Return a figure, its axes with fitness on the x axis, and the fitness of each archive's elites."""
     require(len(sources) > 0, "sources must name at least one run or archive, got none")
     archives = {label: _run(source).archive for label, source in sources.items()}
     values = {label: np.asarray(a.fitness)[np.asarray(a.occupied)] for label, a in archives.items()}
