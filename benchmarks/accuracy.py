@@ -1,9 +1,9 @@
-"""Measure the accuracy of a step at each level of fidelity, compared with a converged MuJoCo C.
+"""Measure the accuracy of a step at each level of fidelity, compared with MuJoCo C at convergence.
 
-MuJoCo C simulates a few robots under random controls. From each state that it visits, one timestep is
-computed at every level of fidelity, in float64. The solver starts from the solution of the previous step
-at this level. The error of a step is the largest difference of a velocity, relative to the largest
-velocity. If the largest velocity is less than 1, the error is the absolute difference.
+MuJoCo C simulates a few robots under random controls. From each state on these trajectories, the script
+computes one timestep at every level of fidelity, in float64. The solver starts from the solution of the
+previous step at the same level. The error of a step is the largest velocity difference, relative to the
+largest velocity or to 1, whichever is larger.
 
     python benchmarks/accuracy.py                                the robots of the library
     python benchmarks/accuracy.py --models walker.xml ant.xml    other models
@@ -36,7 +36,7 @@ class Settings:
 
 
 def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
-    """Return states [steps, robots, ...] that MuJoCo visits, with controls and converged velocities."""
+    """Return states of a MuJoCo simulation [steps, robots, ...], with controls and exact velocities."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     usual = model.opt.iterations, model.opt.tolerance, model.opt.ls_iterations, model.opt.ls_tolerance

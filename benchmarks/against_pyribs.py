@@ -1,8 +1,8 @@
-"""Compare algorithms with those of pyribs on its sphere function and the arm, at equal evaluations.
+"""Compare algorithms with pyribs on the arm and on the sphere of pyribs, at equal evaluations.
 
-All algorithms use 540 evaluations per generation and 100 x 100 cells. Emitters start at the origin, and
-on the arm at random genotypes from its `init`. Times include compilation. The script needs `pip install
-ribs cma` and the extra `evosax`.
+All algorithms use 540 evaluations per generation and 100 x 100 cells. On the sphere, emitters start at
+the origin; on the arm, they start at random genotypes. Times include compilation. The script needs `pip
+install ribs cma` and the extra `evosax`.
 """
 
 from __future__ import annotations
@@ -200,10 +200,10 @@ CASES = {
 
 
 def change_cma_es() -> None:
-    """Replace formulas of CMA-ES in evosax by the formulas of pyribs 0.12.
+    """Replace the CMA-ES formulas of evosax by those of pyribs 0.12.
 
-    In pyribs, the path of the covariance has the unit of genotypes, not of the step size. The rank-one
-    update contains the factor c_1 twice. The step size depends on the squared length of its path.
+    In pyribs, the covariance path has the unit of genotypes and not of the step size, the rank-one
+    update contains the factor c_1 twice, and the step size depends on the squared length of its path.
     """
     from evosax.algorithms.distribution_based.cma_es import CMA_ES
 
@@ -233,12 +233,12 @@ def ours(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> 
     """Return the QD-scores of this library, one per seed."""
     algorithm = case.ours(task, cells)
     found = archives(algorithm, s.generations * algorithm.batch_size, s.seeds)
-    # A negative fitness adds 0, as for pyribs below.
+    # A negative fitness adds 0 to the score, as in `of_pyribs` below.
     return [float(np.maximum(row, 0.0).sum()) for row in np.asarray(found.fitness)]
 
 
 def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
-    """Return the QD-scores of pyribs, one per seed. One compiled call evaluates each batch."""
+    """Return the QD-scores of pyribs, one per seed. Each batch is evaluated by one compiled call."""
     from ribs.archives import GridArchive
     from ribs.schedulers import Scheduler
 

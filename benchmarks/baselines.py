@@ -44,9 +44,8 @@ def trap() -> memes.Task:
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
     """Return the task "linear projection" of the paper on CMA-ME.
 
-    The features are sums over the halves of the genotype, which concentrate at 0. `cost(z)` is a
-    function of the distance z from an optimum outside the centre. The task scales it to a fitness in
-    [0, 100].
+    Each feature is the sum of one half of the genotype, so most features are near 0. `cost(z)` depends
+    on the difference z from an optimum outside the centre. The task scales it to a fitness in [0, 100].
     """
     bound = 5.12
     worst = cost(jnp.full(dim, -1.4 * bound))

@@ -1,4 +1,4 @@
-"""Cases of `speed.py`. Each case yields rounds, in which all contestants do the same work."""
+"""Cases of `speed.py`. A case yields one or more rounds, in which all contestants do the same work."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -36,8 +36,8 @@ NEIGHBOURS, HISTORY = 10, 50_000
 class Round(NamedTuple):
     """Contestants that each process `amount` items of the `unit` per call.
 
-    The first contestant is this library, with which all other contestants are compared. If a contestant
-    could not be built, its value is the reason as text.
+    The first contestant is this library. All other contestants are compared with the first one. If a
+    contestant cannot be built, the reason is given as text.
     """
 
     title: str
@@ -223,7 +223,7 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Time PGA-ME on the ant, and the training of its critics with kernels and with plain XLA.
+    """Time PGA-ME on the ant, and the training of the critics with kernels and with plain XLA.
 
     On a CPU, the sizes are small.
     """
@@ -305,14 +305,15 @@ def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
-    """Return a contestant that only computes `n` rollouts of different genotypes per generation."""
+    """Return a contestant that computes only rollouts, of `n` different genotypes per generation."""
     init_key, key = jax.random.split(jax.random.key(0))
     x = task.init(init_key, n)
 
     def step(carry, _):
         key, total, x = carry
         key, rows_key = jax.random.split(key)
-        # The factor is nearly 1, but the compiler does not know it and cannot reuse computations.
+        # The factor is nearly 1, but its value is unknown to the compiler, which therefore cannot reuse
+        # results.
         found = task.evaluate(jax.random.split(rows_key, n), x * (1 + 1e-9 * total))
         return (key, total + jnp.mean(found.fitness) + jnp.mean(found.feature), x), None
 
@@ -320,7 +321,7 @@ def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
 
 
 def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None) -> Contestant:
-    """Return a contestant for an algorithm of this library with a history of `length` generations.
+    """Return a contestant that runs an algorithm of this library with a history of `length` generations.
 
     If `length` is None, the history has a fixed size and is full from the start.
     """
@@ -346,7 +347,7 @@ def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None
 
 
 def built(make: Callable[..., Contestant], *arguments: Any, **options: Any) -> Contestant | str:
-    """Return a contestant, or the reason if it cannot be built."""
+    """Return a contestant, or the reason why it cannot be built."""
     try:
         return make(*arguments, **options)
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""Compute how many bytes devices exchange per generation, from collectives of the compiled program.
+"""Compute how many bytes devices exchange per generation, from the collectives of compiled programs.
 
-The program is compiled for several devices of a divided CPU, but it is not executed.
+Programs are compiled for several simulated devices of one CPU, but not executed.
 """
 
 from __future__ import annotations

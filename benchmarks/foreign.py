@@ -2,7 +2,7 @@
 
 The script measures the CPU time of all threads, because other work on the machine affects it less than
 wall-clock time. The engines take turns and simulate the same number of robots under random controls. The
-result of an engine is its best turn. MuJoCo C and MJX use the solver settings of the model.
+script reports the best turn of each engine. MuJoCo C and MJX use the solver settings of the model.
 
     python benchmarks/foreign.py half_cheetah.xml walker.xml
     python benchmarks/foreign.py walker2d.xml --engines native-default mujoco-c mjx

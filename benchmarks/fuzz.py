@@ -1,11 +1,11 @@
-"""Damage and forge run folders, TOML files and command lines at random, and run commands on them.
+"""Run commands on run folders, TOML files and command lines that are damaged or forged at random.
 
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
 
-An operation passes if the command ends in less than a minute of CPU time, without a traceback, and
-changes no files outside the folder. Error messages are allowed. The script prints the operations that
-fail, the exit codes and the maximum memory. Its exit code is 1 if any operation fails.
+An operation passes if the command ends within a minute of CPU time, prints no traceback, and changes no
+files outside the folder. Error messages are allowed. The script prints the failed operations, the exit
+codes of all commands and the maximum memory. Its exit code is 1 if any operation fails.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def damage(draw: random.Random, file: Path) -> None:
 
 
 def forge_json(draw: random.Random, file: Path) -> None:
-    """Replace an entry by an unusual value, or remove it."""
+    """Replace an entry of a JSON file by an unusual value, or remove the entry."""
     content = json.loads(file.read_text())
     within = content
     while True:
@@ -128,7 +128,7 @@ def forge_table(draw: random.Random, file: Path) -> None:
 
 
 def forge_arrays(draw: random.Random, file: Path) -> None:
-    """Change the shape, the type or the values of an array, or remove it."""
+    """Change the shape, the type or the values of an array, or remove the array."""
     with np.load(file) as data:
         arrays = dict(data)
     name = draw.choice(list(arrays))
@@ -199,7 +199,7 @@ def forge_checkpoint(draw: random.Random, file: Path) -> None:
 
 
 def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
-    """Change the values, the type or the shape of a column of a log, remove it, or add a column."""
+    """Change values, type or shape of a column of a log, remove the column, or add a column."""
     parts = {
         part: {name: rows[part][name] for name in rows[part].dtype.names} for part in checkpoint.PARTS
     }
@@ -228,7 +228,7 @@ def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
 
 
 def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
-    """Write summaries of some runs of the experiments, and forge one of them."""
+    """Write summaries of some runs of the experiments, and forge one of these summaries."""
     folder.mkdir()
     about = json.loads((run / "summary.json").read_text())
     for item in draw.sample(plan([*EXPERIMENTS], ["hexapod"], "laptop"), 4):
@@ -241,7 +241,7 @@ def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
 
 
 def misplace(draw: random.Random, file: Path, outside: Path) -> None:
-    """Replace a file by a link, a pipe or a folder, or remove it."""
+    """Replace a file by a link, a pipe or a folder, or remove the file."""
     kind = draw.choice(["link", "link to itself", "link to a folder", "pipe", "folder", "nothing"])
     shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
     if kind == "link":
@@ -276,12 +276,12 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
 
 
 def toml(draw: random.Random) -> str:
-    """Return the text of a TOML file, which may be invalid."""
+    """Return the text of a random TOML file, which may be invalid."""
     return "\n".join(f"{draw.choice(KEYS)} = {draw.choice(ENTRIES)}" for _ in range(draw.randrange(4)))
 
 
 def command(draw: random.Random) -> list[str]:
-    """Return a command on the forged run in 'run', or a command with unusual arguments."""
+    """Return a random command for the forged run in `run`, or a command with unusual arguments."""
     kind = draw.choice(KINDS)
     words = {
         "read": ["read", "run"],
@@ -320,7 +320,7 @@ def command(draw: random.Random) -> list[str]:
 
 @contextlib.contextmanager
 def briefly() -> Any:
-    """Stop pages after a few iterations, and skip the slow self-check of `memes doctor`."""
+    """Make pages stop after a few iterations, and skip the slow self-check of `memes doctor`."""
 
     def browse(*arguments: Any, **options: Any) -> None:
         turns = iter(range(TURNS))
@@ -351,7 +351,7 @@ def read(run: str) -> int:
 
 
 def perform(words: list[str]) -> tuple[int | str | None, str]:
-    """Run a command, and return its exit code and its output. Exceptions are not caught."""
+    """Run a command, and return its exit code and output. Does not catch exceptions."""
 
     def late(signum: int, frame: object) -> None:
         raise TookTooLongError
@@ -380,19 +380,19 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
 
 
 def templates(folder: Path) -> list[Path]:
-    """Return original run folders, of this version and of an older version."""
+    """Return undamaged run folders of this version and of an older version."""
     new = folder / "new"
     assert perform([*QUICK, str(new)])[0] == 0
     return [new, OLD]
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
-    """Return the files of a folder with their contents, and its subfolders."""
+    """Return all files of a folder with their contents, and all subfolders."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[list[str], Any, str]:
-    """Forge a run, run a command on it, and return the command, its exit code, and any failure."""
+    """Forge a run and apply a command. Returns the command, its exit code, and the failure, if any."""
     outside, here = scratch / "outside", scratch / "here"
     shutil.rmtree(here, ignore_errors=True)
     outside.mkdir(exist_ok=True)

@@ -5,9 +5,9 @@
     python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
 A quarter of the kills happen while a process starts and compiles. All other kills happen within half a
-second after its first checkpoint. At that time the process computes, writes its log or a checkpoint, or
-re-evaluates its elites on an uncertain task. If a run ends before all kills are done, it is compared and
-another run begins. The script prints the state after each kill.
+second after the first checkpoint of the process. At that time, the process computes, writes a log or a
+checkpoint, or re-evaluates elites on an uncertain task. If a run ends before all kills are done, the
+script compares it and starts another run. The script prints the state after each kill.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def finished(folder: Path) -> bool:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Return the files that differ between two runs, ignoring the column of seconds in metrics.csv."""
+    """Return the files that differ between two runs, apart from the column `seconds` of metrics.csv."""
     names = ["archive.npz", "lanes.npz"]
     names += [n for n in ("corrected.npz", "corrected.csv") if (one / n).exists()]
     found = [n for n in names if (one / n).read_bytes() != (other / n).read_bytes()]
@@ -78,7 +78,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def until_next_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
-    """Wait for a new checkpoint or for the end of the process, and return the seconds."""
+    """Wait for a new checkpoint or the end of the process, and return the seconds waited."""
     start, before = time.perf_counter(), set(folder.glob("checkpoints/*.npz"))
     while process.poll() is None and set(folder.glob("checkpoints/*.npz")) <= before:
         time.sleep(0.002)

@@ -1,9 +1,9 @@
 """Test which models of other packages `memes.physics` accepts, and how accurately it simulates them.
 
-The script reads every MJCF file of the installed packages with models, and the environments of MuJoCo
+The script reads all MJCF files of several packages, if installed, and the environments of MuJoCo
 Playground. It ignores files without joints and files that MuJoCo cannot compile on their own. For each
-accepted model, it computes one step in float64 from each of several states that MuJoCo visits. It
-compares this step with MuJoCo C. Both solvers iterate until they converge.
+accepted model, it compares single steps in float64 with MuJoCo C, from several states on a trajectory of
+MuJoCo. Both solvers iterate until they converge.
 
     python benchmarks/models.py                                  everything that is installed
     python benchmarks/models.py --packages gymnasium brax --json models.json
@@ -26,7 +26,7 @@ import tyro
 from memes import physics
 from memes.errors import UsageError
 
-# Folders with models in each package, relative to the folder of the package.
+# Folders with models, relative to the folder of each package.
 PACKAGES = {
     "gymnasium": "envs/mujoco/assets",
     "dm_control": "suite",
@@ -68,7 +68,7 @@ def files(package: str) -> Iterator[tuple[str, mujoco.MjModel]]:
 
 
 def playground() -> Iterator[tuple[str, mujoco.MjModel]]:
-    """Yield the models of Playground's environments, which download their meshes."""
+    """Yield the models of Playground's environments. Loading these models downloads meshes."""
     try:
         from mujoco_playground import registry
     except ImportError as error:
@@ -83,7 +83,7 @@ def playground() -> Iterator[tuple[str, mujoco.MjModel]]:
 
 
 def models(packages: tuple[str, ...]) -> Iterator[tuple[str, str, mujoco.MjModel]]:
-    """Yield every model with joints, with its package and name. Equal models of a package count once."""
+    """Yield package, name and model of every model with joints. Skips duplicates in a package."""
     for package in packages:
         seen = set()
         for name, model in playground() if package == "mujoco_playground" else files(package):
@@ -110,7 +110,7 @@ def without_self_collision(model: mujoco.MjModel) -> None:
 
 
 def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
-    """Return states that MuJoCo visits under random controls, with the controls for the next step."""
+    """Return states on a MuJoCo trajectory with random controls, and the controls for the next step."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     data, states = mujoco.MjData(model), []
@@ -131,19 +131,19 @@ def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
 
 @dataclasses.dataclass
 class Accuracy:
-    """Largest error of a step, relative to the largest entry, and number of states with contacts."""
+    """Largest error of a step, relative to the largest entry, and the number of states with contacts."""
 
     error: float
     touching: int
 
 
 def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
-    """Compare one step from each of `count` states with MuJoCo C."""
+    """Compare one step from each of `count` states with the same step of MuJoCo C."""
     # Lift the ground a little, because only rounding decides whether resting geoms touch it.
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0
-    # MuJoCo's mid-phase uses bounding boxes of the compiled model, in which the ground is lower.
+    # Disable MuJoCo's mid-phase, because it uses bounding boxes with the ground at its original height.
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
     if options:
         without_self_collision(model)

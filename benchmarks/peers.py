@@ -1,4 +1,4 @@
-"""Contestants of other libraries: MAP-Elites and ME-ES of QDax, and CMA-ME, CMA-MAE and DNS of pyribs.
+"""Contestants from other libraries: MAP-Elites and ME-ES of QDax, and CMA-ME, CMA-MAE and DNS of pyribs.
 
 Each function returns a `Contestant`, or raises an ImportError if its library is not installed.
 """
@@ -20,7 +20,7 @@ class Contestant(NamedTuple):
 
     Attributes:
         call: Function that does a fixed amount of work.
-        outcome: Function that returns numbers about the last result of `call`.
+        outcome: Function that returns statistics of the last result of `call`.
     """
 
     call: Callable[[], Any]
@@ -28,13 +28,13 @@ class Contestant(NamedTuple):
 
 
 def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generations: int) -> Callable:
-    """Return a function that advances by `generations` per call, in one compiled scan."""
+    """Return a function that computes `generations` generations per call, in one compiled scan."""
 
     def advance(carry):
         return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
 
-    # Compile only once. Otherwise the second call would compile again, because the first arguments may
-    # have weak types, unlike the results.
+    # Ensure that the second call does not compile again. It would do so if the first state had weak
+    # types, because the returned state has none.
     compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
 
     def call():
@@ -95,7 +95,7 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
     """Return CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
-    In each turn all emitters of the pool are active.
+    All emitters of the pool are active in each turn.
     """
     from ribs.emitters import EvolutionStrategyEmitter
 
@@ -177,7 +177,7 @@ def ribs_archive(task: Task, **options: float) -> Any:
 def ribs_scheduled(
     task: Task, archive: Any, emitters: list[Any], *, turns: int, n: int, result: Any = None
 ) -> Contestant:
-    """Return pyribs emitters that take turns. One compiled call evaluates the n solutions of a turn."""
+    """Return a contestant whose pyribs emitters take turns. One compiled call evaluates each turn."""
     from ribs.schedulers import Scheduler
 
     scheduler = Scheduler(archive, emitters, result_archive=result)

@@ -1,8 +1,8 @@
 """Measure the control steps per second of each backend, and of MuJoCo C and MJX if installed.
 
-A control step consists of five timesteps of the ant. All simulators use the solver settings of `fast`,
-which are 4 Newton iterations with 2 line-search steps each. "With policy" adds a separate network with
-layers of 27, 64, 64 and 8 units for every ant.
+A control step consists of five timesteps of the ant. All simulators use the solver settings of the
+`fast` fidelity: 4 Newton iterations with 2 line-search steps each. "With policy" adds a separate network
+with layers of 27, 64, 64 and 8 units for every ant.
 
     python benchmarks/physics.py                                 all backends that work on this machine
     python benchmarks/physics.py --sizes 256 2048 --json out.json

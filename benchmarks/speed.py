@@ -1,13 +1,12 @@
-"""Compare the speed with other implementations of the same work, in one process on one machine.
+"""Compare the speed of this library with other implementations, in one process on one machine.
 
     python benchmarks/speed.py --list                        list the cases
     python benchmarks/speed.py                               measure all cases
     python benchmarks/speed.py --cases novelty me --json out.json
 
 Each contestant is called once to compile its program. Then the contestants take turns. Every call waits
-for the device. The table shows the median and the range of the later calls. It also shows the time
-relative to the first contestant, as the median over the turns. Libraries that are not installed are
-skipped (`pip install qdax ribs`).
+for the device. The table shows the median and range of the times of these later calls, and the median
+ratio to the first contestant. Libraries that are not installed are skipped (`pip install qdax ribs`).
 """
 
 import dataclasses

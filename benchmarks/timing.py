@@ -1,4 +1,4 @@
-"""Timing of functions that are called in turn, after a first call that compiles them."""
+"""Timing of functions that are called in turn, after a first call of each function for compilation."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ import memes
 
 
 class Timing(NamedTuple):
-    """Seconds of the first call and of the later calls, [repeats], and the last result."""
+    """Seconds of the first call, seconds of the later calls [repeats], and the last result."""
 
     first: float
     seconds: np.ndarray
@@ -26,7 +26,7 @@ class Timing(NamedTuple):
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int = 3) -> dict[str, Timing]:
-    """Call all functions in turn, once to compile them and then `repeats` times.
+    """Call all functions in turn: once for compilation, and then `repeats` times.
 
     Each call waits for the device. Other load on the machine affects all functions equally.
     """
@@ -43,7 +43,7 @@ def interleaved(functions: dict[str, Callable[[], object]], repeats: int = 3) ->
 
 
 def about(*packages: str) -> dict[str, object]:
-    """Return the device, and the versions of those packages that are installed."""
+    """Return the device, and the versions of all given packages that are installed."""
     versions = {"memes": memes.__version__}
     for name in packages:
         try:

@@ -1,12 +1,12 @@
-"""Compare the time per generation with an older version, which is loaded from its wheel.
+"""Compare the time per generation of this version and an older version, which is loaded from its wheel.
 
     python benchmarks/versions.py memes_qd-0.2.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
     python benchmarks/versions.py OLD.whl --cases arm-laptop arm-me --cpu --most 1.5
 
 Each version runs in a separate process, which compiles the case. Then the two processes take turns and
-compute equal numbers of generations. The older version must be 0.2 or newer. It uses the packages of the
-current environment. With `--most 1.5`, the exit code is 1 if generations of this version take more
+compute equal numbers of generations. The older version must be 0.2 or newer, and uses the packages of
+the current environment. With `--most 1.5`, the exit code is 1 if generations of this version take more
 than 1.5 times as long as generations of the older version.
 """
 
@@ -28,9 +28,9 @@ import tyro
 
 
 def preset(name: str, task: str, *, new: dict | None = None, **options) -> Callable:
-    """Return a function that builds the generations of a preset.
+    """Return a function that builds a case from a preset.
 
-    Options in `new` are omitted if the version does not have them.
+    If a version does not have an option in `new`, this option is omitted.
     """
 
     def build() -> tuple[object, Callable]:
@@ -44,7 +44,7 @@ def preset(name: str, task: str, *, new: dict | None = None, **options) -> Calla
 
 
 def lanes_and_offspring() -> tuple[object, Callable]:
-    """Build generations with 24 lanes and 64 offspring, whose candidates are evaluated 64 times."""
+    """Build a case with 24 lanes and 64 offspring, in which candidates are evaluated 64 times."""
     import memes
     from memes import emitters, history, objectives, resets, strategies
     from memes.estimates import Candidates
@@ -63,7 +63,7 @@ def lanes_and_offspring() -> tuple[object, Callable]:
 
 
 def generations(algorithm) -> tuple[object, Callable]:
-    """Return the first state of an algorithm, and the function that advances it by some generations."""
+    """Return the first state of an algorithm, and a function that computes some generations."""
     import jax
     import jax.numpy as jnp
 
@@ -81,7 +81,7 @@ def generations(algorithm) -> tuple[object, Callable]:
 
 
 def correction(samples: int = 512) -> tuple[object, Callable]:
-    """Build corrections of an archive of the Ant, in which all 1 296 cells are occupied."""
+    """Build a case that corrects an archive of the Ant, in which all 1 296 cells are occupied."""
     import jax
     import jax.numpy as jnp
 
@@ -153,8 +153,8 @@ class Settings:
 def work(case: str) -> None:
     """Compile a case, and run generations on request.
 
-    Each line of stdin contains a number of generations. After running them, the function prints the
-    wall-clock and CPU seconds.
+    Each line of stdin contains a number of generations. The function runs these generations, and prints
+    the wall-clock and CPU seconds.
     """
     import memes
 
@@ -169,7 +169,7 @@ def work(case: str) -> None:
 
 
 def worker(case: str, source: Path | None) -> subprocess.Popen:
-    """Start a process that runs a case with the version at `source`, or with this version if None."""
+    """Start a process that runs a case with the version at `source` (this version if None)."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     if source:  # use a separate cache, because compiled code may depend on the version
         path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
@@ -192,7 +192,7 @@ def ask(process: subprocess.Popen, generations: int) -> None:
 
 
 def answer(process: subprocess.Popen) -> object:
-    """Read the next line of output of a worker."""
+    """Read the next line of a worker's output."""
     stream: IO[bytes] = process.stdout
     line = stream.readline()
     if not line:
@@ -201,7 +201,7 @@ def answer(process: subprocess.Popen) -> object:
 
 
 def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
-    """Return the row of a case, with the times of both versions, and the median ratio of the times."""
+    """Return the table row of a case, with the times of both versions, and the median time ratio."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
     seconds, count = np.empty((settings.turns, 2)), -(-settings.generations // SLOW.get(case, 1))

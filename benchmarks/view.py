@@ -1,14 +1,14 @@
-"""Measure the cost of `memes view` for the run that it shows, for clicks, and for colour updates.
+"""Measure how much `memes view` slows down a run, and the cost of clicks and colour updates.
 
     python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
 The script compares runs that a page follows with runs that have no change log. Without a change log,
 neither the device nor the host records changes. The two kinds of runs take turns. If the machine has
-other load, the time of whole runs is not precise. The script therefore also measures the CPU seconds of
-the parts. It measures the cost of the observer on the host with the array shapes of the paper's Ant, at
-both scales. From this cost it calculates the share of a generation on an H200. Only whole runs with
-`--scale paper` on a GPU measure this share directly.
+other load, the times of complete runs are not precise, so the script also measures the CPU seconds of
+individual parts. At both scales, it measures the cost of the observer on the host with the array shapes
+of the paper's Ant, and calculates the corresponding share of a generation on an H200. Only complete runs
+with `--scale paper` on a GPU measure this share directly.
 """
 
 import argparse
@@ -123,7 +123,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 
 def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
-    """Yield the changes of device calls, [CALL, 32] each, which are more changes than runs have."""
+    """Yield changes of device calls, [CALL, 32] each. This is more than in real runs."""
     random = np.random.default_rng(0)
     for call in range(calls):
         generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)
@@ -138,7 +138,7 @@ def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
 
 
 def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Measure the time of the observer per device call, for a run of the paper's Ant."""
+    """Measure the time that the observer needs per device call, for a run of the paper's Ant."""
     algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
     archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
     saved = Run(folder, {}, {}, {}, archive, {}, None)
@@ -151,7 +151,7 @@ def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def following(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Measure the time of the page per device call, at the end of `generations` generations."""
+    """Measure the time that the page needs per device call, at the end of `generations` generations."""
     saved = memes.load_run(folder)
     rows = {name: np.resize(column, generations) for name, column in saved.metrics.items()}
     folders.save_metrics(folder, rows)
@@ -176,7 +176,7 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Measure the CPU and wall-clock time of the first and of later simulations of an elite."""
+    """Measure CPU and wall-clock times of the first simulation of an elite and of later ones."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds, clock = [], []
@@ -189,13 +189,13 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
 
 
 def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.ndarray]:
-    """Compute the layout of the cells and draw the frame around them, as the page does once."""
+    """Compute the layout of the cells and draw the frame around the archive. The page does this once."""
     at, names = layout(cells, features, side=SIDE), memes.task.numbered(len(cells.low))
     return at, archive_panel.drawn(archive_panel.Frame(at, names, "fitness", ColourScale()), cells)
 
 
 def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Changes) -> bytes:
-    """Create the messages to the browser after changes of cells: a new image and a new title."""
+    """Create the messages that update the browser after changes of cells: an image and a title."""
     from viser._scene_api import _encode_image_binary
 
     generations = 2000

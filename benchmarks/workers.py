@@ -4,9 +4,9 @@
     python benchmarks/workers.py --simulator wait      a simulator that waits
 
 Both simulators take about five milliseconds per genotype. The script evaluates genotypes without
-workers, with one worker, and with `--workers` workers. These contestants take turns, after a first call
-that starts the workers. The table shows the ratio of their median times. The simulator that waits
-represents a simulator that calls another program. It shows the cost of workers even on a busy machine.
+workers, with one worker, and with `--workers` workers. These three contestants take turns, after a first
+call that starts the workers. The table shows the ratios of the median times. The simulator that waits
+represents simulators that call other programs. It shows the cost of workers even on a busy machine.
 """
 
 import argparse
@@ -22,7 +22,7 @@ ROUNDS = 60_000  # iterations of a loop that takes about five milliseconds
 
 
 def count(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluate genotypes one by one in pure Python, which blocks the interpreter."""
+    """Evaluate genotypes one by one in pure Python, which holds the interpreter lock."""
     totals = []
     for row in x:
         total = 0.0

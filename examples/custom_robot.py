@@ -19,7 +19,7 @@ from memes.tasks import robot
 def runner(
     *, steps: int = 100, hidden: tuple[int, ...] = (32, 32), start_noise: float = 0.05
 ) -> memes.Task:
-    """Runner on two legs. The features are the shares of time that each foot touches the ground.
+    """Runner on two legs. The features are the shares of time in which each foot touches the ground.
 
     Args:
         steps: Control steps of 0.05 s per episode.

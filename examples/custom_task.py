@@ -1,7 +1,7 @@
 """A custom task in about ten lines: a function of one genotype, initial genotypes and feature bounds.
 
-To run it from the shell, use `memes run examples/custom_task.py:task --scale laptop`. You can also run
-this file as a Python program. With `--view` the browser shows the elites.
+To run the task from the shell, use `memes run examples/custom_task.py:task --scale laptop`. The option
+`--view` shows the elites in the browser. You can also run this file as a Python program.
 """
 
 import jax
@@ -17,7 +17,7 @@ def evaluate(key: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def draw(x: np.ndarray) -> list[np.ndarray]:
-    """Return two lines for `memes view`: the entries of a genotype, and the optimum."""
+    """Return two lines that `memes view` draws: the entries of a genotype, and the optimum."""
     along = np.linspace(0, 3, len(x))
     return [np.stack([along, x], axis=1), np.array([(0, 0.5), (3, 0.5)])]
 

@@ -1,7 +1,7 @@
 """A task that JAX cannot compile, because its simulator is ordinary Python code with NumPy arrays.
 
-With `jit=False`, the simulator is called on the host, once per generation, with all genotypes of the
-generation. To run the task from the shell, use `memes run examples/python_simulator.py:task`.
+With `jit=False`, the library calls the simulator on the host, once per generation, with all genotypes of
+this generation. To run the task from the shell, use `memes run examples/python_simulator.py:task`.
 """
 
 import jax
@@ -11,7 +11,7 @@ import memes
 
 
 def simulate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate one throw per row of x, which sets the speed and the angle of a ball.
+    """Simulate one throw of a ball per row of x. The entries of a row set its speed and angle.
 
     The fitness is higher for slower throws.
     """
