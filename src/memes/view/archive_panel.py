@@ -1,4 +1,4 @@
-"""The archive on the page, as a clickable image with axes and a colour bar."""
+"""The archive on the page: a clickable image with axes and a colour bar."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
     Attributes:
         at: Layout of the cells.
         names: Names of all features.
-        by: Name of the quantity that the colours show.
+        by: Name of the quantity that is shown by colours.
         scale: Colour scale of this quantity.
     """
 
@@ -57,9 +57,9 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the features that can span the image of the cells, by name.
+    """Return the choices of features that can span the image of the cells, by display name.
 
-    An empty tuple of features selects a grid of grids.
+    A choice is a tuple of features. An empty tuple selects a grid of grids.
     """
     k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without their units
     words = plain if len({*plain}) == k else names
@@ -70,13 +70,13 @@ def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def area(aspect: float) -> tuple[float, float, float, float]:
-    """Return the left edge, bottom, width and height of the cells, as fractions of the panel."""
+    """Return the left edge, bottom, width and height of the cells' image, as fractions of the panel."""
     width = min(0.64, 0.68 / aspect)
     return 0.19, 0.17 + (0.68 - width * aspect) / 2, width, width * aspect
 
 
 def drawn(frame: Frame, cells: Cells) -> np.ndarray:
-    """Draw the frame around the cells, as a picture uint8[H, W, 3]."""
+    """Draw the frame around the image of cells, as a picture uint8[H, W, 3]."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(INCHES, INCHES), dpi=DPI, facecolor=BACK)
         left, bottom, width, height = rect = area(frame.at.aspect)
@@ -92,7 +92,7 @@ def drawn(frame: Frame, cells: Cells) -> np.ndarray:
 def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
     """Return a copy of the picture with a title above the cells.
 
-    The title is separate from the frame because it changes often, and drawing the frame is slow.
+    The title is not part of the frame, because it changes often and the frame is slow to draw.
     """
     left, bottom, width, height = area(aspect)
     above = 0.15 * DPI / len(picture)
@@ -100,7 +100,7 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Write the interval of each block above it, or only the start of the interval in narrow blocks."""
+    """Write the interval of the last feature above each block, or only its start above narrow blocks."""
     if not at.blocks:
         return image
     points, columns = 7.5, np.unique([each.x for each in at.blocks])
@@ -114,7 +114,7 @@ def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
 def _written(picture: np.ndarray, texts: dict[str, tuple[float, float]], points: float) -> np.ndarray:
     """Return a copy of the picture with labels above the given points.
 
-    Points are fractions of the width and height, counted from below.
+    The coordinates of points are fractions of the width and height, counted from below.
     """
     image = Image.fromarray(picture)
     for text, (x, y) in texts.items():
@@ -182,7 +182,7 @@ class ArchivePanel:
 
 
 def pierced(origin: Sequence[float], direction: Sequence[float], plane: float) -> np.ndarray | None:
-    """Return the point (x, z) at which a ray meets the plane y = `plane`, or None if there is none."""
+    """Return the point (x, z) where a ray meets the plane y = `plane`, or None if they do not meet."""
     start, along = np.asarray(origin, float), np.asarray(direction, float)
     if abs(along[1]) < 1e-9:
         return None

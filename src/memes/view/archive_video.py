@@ -1,4 +1,4 @@
-"""The video of a run, which shows how its archive fills up, next to some of its elites."""
+"""Video of a run, which shows how the archive fills up, and some elites next to the archive."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from memes.task import Map
 DPI = 100
 LETTERS = 36  # letters per line of an axis label
 HOLD = 0.3  # share of the video that shows the final archive
-# A cell with a new elite is lightened by the first amount, which decreases by the second factor per
-# picture.
+# A cell with a new elite is lightened by LIGHTER. In each further picture, this amount is multiplied by
+# FADE.
 LIGHTER, FADE = 0.6, 0.6
 
 
 class EliteClip(NamedTuple):
-    """An elite that is shown next to the archive, with its cell and its pictures."""
+    """An elite that is shown next to the archive: its cell and its pictures."""
 
     cell: int
     pictures: list[np.ndarray]
 
 
 def spread_elites(archive: Archive, n: int) -> list[int]:
-    """Choose n elites from the fitter half that are far from each other, and return their cells.
+    """From the fitter half of the elites, choose n that are far apart, and return their cells.
 
     The first cell contains the fittest elite.
     """
@@ -58,7 +58,7 @@ def spread_elites(archive: Archive, n: int) -> list[int]:
 def moments(generations: int, pictures: int) -> np.ndarray:
     """Return the generation that each of n pictures shows, int[n].
 
-    There are more pictures per generation at the start of the run, when the archive changes most.
+    Early generations get more pictures, because the archive changes most at the start of a run.
     """
     growing = max(1, round((1 - HOLD) * pictures))
     done = generations * np.linspace(0, 1, growing + 1)[1:] ** 1.7
@@ -80,7 +80,7 @@ def video_frames(
 ) -> Iterator[np.ndarray]:
     """Yield the pictures of a video, each uint8[height, width, 3].
 
-    An elite appears in the picture of the generation that found it. Its episode is repeated.
+    Each elite appears at the generation in which it was found, and its episode is then repeated.
     """
     width, height = size
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
@@ -113,7 +113,7 @@ def _panels(
     names: Sequence[str],
     place: Map | None,
 ) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
-    """Set up the axes, and return a function that draws the cells and one that draws the elites."""
+    """Set up the axes, and return two functions: one draws the cells, and one draws the elites."""
     cells, scale = archive.cells, scale_of([fitness_of(archive)])
     columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
     ratios = (1.25, 0.5 * columns) if elites else (1.0,)
@@ -164,7 +164,7 @@ def _mark(axes: Axes, x: float, y: float, i: int) -> None:
 
 
 def _rounded(value: float, scale: ColourScale) -> str:
-    """Format a number with the digits that are distinguishable on the scale."""
+    """Format a number with as many digits as the colour scale can distinguish."""
     digits = max(0, 2 - math.floor(math.log10((scale.high - scale.low) or 1.0)))
     return f"{round(value, digits) + 0.0:.{digits}f}"
 

@@ -1,6 +1,7 @@
 """The page in the browser, which shows live archives of runs and moving elites.
 
-The page can only be opened on this machine. Its loop runs in one thread. User actions are queued.
+The page can only be opened on this machine. One thread runs the loop of the page, which handles queued
+user actions.
 """
 
 from __future__ import annotations
@@ -62,13 +63,14 @@ def browse(
     """Serve the page of some runs until Ctrl-C.
 
     Args:
-        words: Run folders, folders of runs, or patterns. Folders may still be without a run.
+        words: Run folders, folders of runs, or patterns. A folder may still be empty if its run begins
+            later.
         rebuild: Function `(run) -> task`, whose error messages are shown on the page.
         port: Port of the server. If it is in use, the next free port is used.
-        chosen: Cell of the first run whose elite is shown at the start; by default, none.
-        seed: Number of the random start of episodes.
-        ready: Function that is called with the address when the page is ready.
-        going: Function that ends the page by returning False.
+        chosen: Cell of the first run. If given, the page shows the elite of this cell at the start.
+        seed: Number that selects the random start of episodes.
+        ready: Function that is called with the address of the page when the page is ready.
+        going: Function that is called repeatedly. If it returns False, the page closes.
     """
     runs = Runs(words)
     runs.poll(strict=True)
@@ -115,7 +117,7 @@ class Page:
 
     @property
     def follower(self) -> Follower:
-        """The follower of the run that is shown."""
+        """The follower of the run that the page shows."""
         named = self._runs.named()
         return named.get(self.panel.run.value) or next(iter(named.values()))
 
@@ -124,12 +126,12 @@ class Page:
         self._player.close()
 
     def start(self, seed: int) -> None:
-        """Select the random start of episodes by its number."""
+        """Select a random start of episodes by its number."""
         self.panel.start.max = max(self.panel.start.max, seed)
         self.panel.start.value = seed
 
     def _welcome(self, client: Any) -> None:
-        """Aim the camera of a new user, now and whenever the size of the window changes."""
+        """Aim the camera of a new user now and whenever the window is resized."""
         sizes: list[tuple[int, int]] = []
 
         def seen(camera: Any) -> None:
@@ -161,7 +163,7 @@ class Page:
 
     @contextmanager
     def _surviving(self) -> Iterator[None]:
-        """Show an exception on the page, and log it once unless it is a `UsageError` or `OSError`."""
+        """Show exceptions on the page. Log each one once, unless it is a `UsageError` or `OSError`."""
         try:
             yield
         except Exception as error:
@@ -206,7 +208,7 @@ class Page:
         self._stale = True
 
     def choose(self, slot: int, cell: int, note: str = "") -> None:
-        """Play the elite of a cell in one of the two scenes, and show a note about it on the page."""
+        """Play the elite of a cell in one of the two scenes, and show a note about the elite."""
         more = slot == 1 and self._player.chosen[1] is None
         self._player.choose(slot, self.follower, cell, note)
         if more:
@@ -214,13 +216,13 @@ class Page:
         self._stale = True
 
     def _see(self, *clients: Any) -> None:
-        """Aim the cameras of users at the archive and at the scenes with an elite."""
+        """Aim the cameras of the given users at the archive and at all scenes that show an elite."""
         for camera in (client.camera for client in clients):
             aspect = camera.image_width / max(1, camera.image_height)
             aim(camera, 1 if self._player.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
-        """Play the elite that a tile shows, or the nearest elite if the tile is empty."""
+        """Play the elite that is shown by a tile, or the nearest elite if the tile is empty."""
         at, fitness = self._placed(), self._shown_cells().fitness
         occupied = np.flatnonzero(np.isfinite(fitness))
         if tile == render.BETWEEN or not occupied.size:
@@ -238,7 +240,7 @@ class Page:
         self.choose(slot, cell, note)
 
     def _marked(self) -> tuple[int | None, ...]:
-        """Return the cells of the chosen elites in the displayed archive; None for missing elites."""
+        """Return the chosen elites' cells in the displayed archive, with None for missing elites."""
         chosen = self._player.chosen
         if self.panel.by.value != colours.CORRECTED:
             return tuple(chosen)
@@ -273,7 +275,7 @@ class Page:
         self._stale = True
 
     def _placed(self) -> render.TileLayout:
-        """Return the layout of the cells for the features that the menu selects."""
+        """Return the layout of the cells for the features selected in the menu."""
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
@@ -287,7 +289,7 @@ class Page:
         return self._layout[2]
 
     def _after(self) -> int:
-        """Return the number of generations after which the archive is shown."""
+        """Return the number of generations after which the page shows the archive."""
         if self.panel.by.value in colours.AT_THE_END:
             return self.follower.latest.generations
         return int(self.panel.generation.value)
@@ -318,7 +320,7 @@ class Page:
 def aim(camera: Any, scenes: int = 1, aspect: float = 1.25) -> None:
     """Aim a camera at the archive and the scenes.
 
-    The camera looks straight ahead, so that the archive, which faces it, is not distorted.
+    The camera looks straight at the archive, so that the image of the archive is not distorted.
 
     Args:
         camera: Camera of viser.

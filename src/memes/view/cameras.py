@@ -1,4 +1,4 @@
-"""Cameras of MuJoCo for robots, and interpolation between recorded states."""
+"""MuJoCo cameras for robots, and interpolation between recorded states."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ GROUND = (0.2, 0.25, 0.3, 1.0)  # colour of planes without a colour
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
-    """Make an `MjvCamera` for positions `states[n, nq]` and pictures of aspect ratio `shape`.
+    """Make an `MjvCamera` for the positions `states[n, nq]` and for pictures with aspect ratio `shape`.
 
-    - "follow" is the first camera of the model that moves with a body, or else a camera that follows
-      the first body.
-    - "wide" and "above" are fixed cameras that show the whole path and all walls, from the side or from
-      above. They change the lights of the model.
-    - "auto" is "wide" if there are walls, and otherwise "follow".
+    - "follow" is the model's first camera that moves with a body. If the model has none, the camera
+    follows the first body. - "wide" and "above" are fixed cameras that show the whole path and all
+    walls, from the side or from above. With these cameras, the lights of the model are changed. - "auto"
+    is "wide" if there are walls, and otherwise "follow".
     """
     import mujoco
 
@@ -48,7 +47,7 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
     found.distance = _distance(points - found.lookat, found, math.radians(model.vis.global_.fovy), shape)
     model.vis.headlight.specular[:] = 0  # otherwise the floor reflects the light when seen from above
     model.vis.headlight.diffuse[:] *= 0.6
-    # Shadows and the horizon are drawn at least up to the distance of the camera.
+    # Draw shadows and the horizon at least up to the distance of the camera.
     model.stat.extent = max(model.stat.extent, found.distance)
     _still_lights(model, found)
     return found
@@ -57,7 +56,7 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
 def _still_lights(model: Any, camera: Any) -> None:
     """Replace lights that follow the robot by fixed lights that illuminate the whole picture.
 
-    A moving light would cut off the shadows of walls at a different place in each picture.
+    Moving lights would cut off the shadows of walls at different places in each picture.
     """
     import mujoco
 
@@ -69,7 +68,7 @@ def _still_lights(model: Any, camera: Any) -> None:
 
 
 def extent_of_robot(model: Any) -> tuple[int, float]:
-    """Return the first moving body and the greatest distance of moving geoms from it.
+    """Return the first moving body, and the greatest distance of moving geoms from this body.
 
     Both are 0 if no body moves.
     """
@@ -105,7 +104,7 @@ def add_light(model: Any, data: Any, scene: Any) -> None:
 
 
 def darken_ground(model: Any) -> None:
-    """Give planes of MuJoCo's default colour a darker one, so that grey robots stand out from them."""
+    """Darken planes that have MuJoCo's default colour, so that grey robots stand out."""
     import mujoco
 
     planes = (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_matid < 0)
@@ -130,7 +129,7 @@ def wall_corners(model: Any) -> np.ndarray:
 
 
 def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) -> np.ndarray:
-    """Return `rate` interpolated positions per second of `states[n, nq]`, which are `seconds` apart.
+    """Interpolate `states[n, nq]`, which are `seconds` apart, to `rate` positions per second.
 
     If `rate` is None, the states are returned unchanged.
     """
@@ -153,7 +152,7 @@ def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) 
 
 
 def _reached(model: Any, states: np.ndarray) -> np.ndarray:
-    """List the corners [8, 3] of the box within which the bodies move."""
+    """Return the corners [8, 3] of the box in which the bodies move."""
     import mujoco
 
     data = mujoco.MjData(model)
@@ -173,7 +172,7 @@ def _signs() -> np.ndarray:
 
 
 def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
-    """Return the distance at which a camera sees all points [n, 3], which are relative to its target."""
+    """Return the distance at which a camera sees all points [n, 3], given relative to its target."""
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     level = math.cos(elevation)
     forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])

@@ -21,8 +21,8 @@ class Shown(NamedTuple):
     """The content of c cells on the page.
 
     Attributes:
-        value: Value that the colour of each cell shows, [c]; NaN for empty cells.
-        fitness: Fitness that decides which cell a tile shows, [c]; -inf for empty cells.
+        value: Value that determines the colour of each cell, [c]; NaN for empty cells.
+        fitness: Fitness by which each tile selects the cell to show, [c]; -inf for empty cells.
         age: Number of generations since the last change of each cell, [c]; inf for empty cells.
     """
 
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 def choices(correction: Correction | None) -> list[str]:
-    """List the quantities that the colours of cells can show."""
+    """List the quantities that can determine the colours of cells."""
     uncertain = [] if correction is None else [CORRECTED, VARIANCE]
     return [FITNESS, *uncertain, GENERATION, LANE]
 
@@ -40,14 +40,14 @@ def choices(correction: Correction | None) -> list[str]:
 def of_cells(
     by: str, cells: int, standing: Changes, generations: int, correction: Correction | None
 ) -> Shown:
-    """Return the content of each cell after some generations.
+    """Return the content of each cell after a number of generations.
 
     Args:
         by: Quantity that the colours show, one of `choices`.
         cells: Number of cells, c.
         standing: Last change of each occupied cell.
         generations: Number of generations.
-        correction: Result of re-evaluation at the end of the run, if there is one.
+        correction: Result of the re-evaluation at the end of the run, if there was one.
     """
     fitness, age = np.full(cells, -np.inf), np.full(cells, np.inf)
     fitness[standing.cell] = standing.fitness
@@ -65,7 +65,7 @@ def of_cells(
 
 
 def scale(at: TileLayout, cells: Shown, by: str) -> ColourScale:
-    """Choose the colour scale of the tiles, with a separate colour map for each quantity."""
+    """Choose the colour scale of the tiles. Each quantity has its own colour map."""
     best = at.fittest(cells.fitness)
     return scale_of([cells.value[best[best >= 0]]], MAPS.get(by, "viridis"))
 
@@ -79,7 +79,8 @@ def picture(
         at: Layout of the cells.
         cells: Content of the cells.
         by: Quantity that the colours show.
-        lately: Number of generations over which lightened changes fade; 0 disables them.
+        lately: Number of generations for which changed cells are lightened, with decreasing strength. 0
+            disables the highlighting.
         chosen: Cells to outline.
     """
     recent = RECENT * np.exp(-cells.age / lately) if lately > 0 else None

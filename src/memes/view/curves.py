@@ -1,4 +1,4 @@
-"""The curves of the page, which show columns of `metrics.csv` of several runs in one chart."""
+"""The curves of the page: a chart of columns of `metrics.csv` for several runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ACROSS = ("generation", "evaluations", "seconds")
 
 
 def columns(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
-    """List the metrics columns of all runs, or `FIRST` if there are none."""
+    """List the metrics of all runs, or `FIRST` if there are none."""
     return list(dict.fromkeys(name for metrics in runs for name in metrics)) or [*FIRST]
 
 
 def table(runs: Sequence[Mapping[str, np.ndarray]], column: str, across: str) -> tuple[np.ndarray, ...]:
-    """Return a common x axis [n], and the values [n] of a column of each run at its points.
+    """Return a common x axis [n], and for each run the values [n] of a column at these points.
 
     Values are NaN before the start and after the end of a run.
     """
@@ -49,5 +49,5 @@ def series(names: Sequence[str], across: str) -> tuple[Any, ...]:
 
 
 def colour(i: int) -> str:
-    """Return the colour of line `i`. Successive hues differ by the golden angle."""
+    """Return the colour of line `i`. The hues of successive lines differ by the golden angle."""
     return f"hsl({(200 + 137.508 * i) % 360:.0f}, 85%, {65 - 10 * (i // 12 % 3)}%)"

@@ -20,7 +20,7 @@ SECONDS = 0.02  # display time between two points of a path
 
 
 class Drawing(NamedTuple):
-    """The result of one evaluation of an elite, with the data to draw it.
+    """The result of one evaluation of an elite, with the data that is needed to draw the elite.
 
     Attributes:
         fitness: Fitness of this evaluation.
@@ -48,7 +48,7 @@ class Drawing(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The index of the line that shows the elite, which is its path or else the first line."""
+        """The index of the line of the elite: its path if there is one, otherwise the first line."""
         return 0 if self.path is None else len(self.lines) - 1
 
 
@@ -56,7 +56,7 @@ Draw = Callable[[Array, int], Drawing]
 
 
 def drawer(task: Task) -> Draw:
-    """Return the function `(x[d], seed) -> Drawing` of the task. It is compiled at its first call."""
+    """Return a function `(x[d], seed) -> Drawing` for a task. It is compiled on its first call."""
     if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 
@@ -91,10 +91,10 @@ def drawer(task: Task) -> Draw:
 
 
 def drawn(task: Task, x: Array) -> dict[str, Any]:
-    """Call `draw` of a task, and return the fields of `Drawing` that its result determines.
+    """Call `draw` of a task, and convert the result to fields of `Drawing`.
 
     Raises:
-        UsageError: The result is neither a figure nor lines.
+        UsageError: If the result is neither a figure nor lines.
     """
     assert task.draw is not None
     found = task.draw(np.asarray(x))
@@ -110,7 +110,7 @@ def drawn(task: Task, x: Array) -> dict[str, Any]:
 
 
 def upright(line: Any) -> np.ndarray:
-    """Return a line in three dimensions, [n, 3]. A plane line [n, 2] is upright and faces the viewer."""
+    """Return a line as points [n, 3]. A line [n, 2] becomes an upright line that faces the viewer."""
     points = np.asarray(line, float)
     if points.ndim != 2 or points.shape[1] not in (2, 3) or not np.isfinite(points).all():
         raise ValueError(f"got points of shape {points.shape}")

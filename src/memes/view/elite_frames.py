@@ -20,7 +20,7 @@ STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
 def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Yield pictures uint8[H, W, 3] of an elite, `rate` per second; none if the task has no drawing."""
+    """Yield `rate` pictures uint8[H, W, 3] per second of an elite, if its task has a drawing."""
     if drawing.episode is not None:
         model = robot_of(task).model
         states = between(model, drawing.episode.qpos, drawing.seconds, rate)
@@ -32,7 +32,7 @@ def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -
 
 
 def _lines(drawing: Drawing, rate: float) -> Iterator[np.ndarray]:
-    """Yield pictures of the lines, seen along the y axis. If there is a path, a dot moves along it."""
+    """Yield pictures of the lines, seen along the y axis. A dot moves along the path, if there is one."""
     figure = Figure(figsize=(2.56, 2.56), dpi=SIDE / 2.56)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.94), aspect="equal")
     axes.set_axis_off()

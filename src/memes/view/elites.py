@@ -19,7 +19,7 @@ def choose(
     best: bool = False,
     random: bool = False,
 ) -> int:
-    """Return the cell of the elite that one of the arguments selects; by default, the fittest elite."""
+    """Return the cell of the elite selected by an argument; by default, of the fittest elite."""
     given = [cell is not None, feature is not None, best, random]
     require(sum(given) <= 1, "cell, feature, best and random exclude each other: choose one")
     if cell is not None:
@@ -32,7 +32,7 @@ def choose(
 
 
 def at_cell(archive: Archive, cell: Sequence[int]) -> int:
-    """Return the index of an occupied cell, which is given by its index or its grid coordinates."""
+    """Return the index of an occupied cell, given its index or its grid coordinates."""
     cells, index = archive.cells, _index(archive.cells, tuple(cell))
     if index in elites(archive):
         return index
@@ -62,10 +62,10 @@ def elites(archive: Archive) -> np.ndarray:
 
 
 def origins(archive: Archive, corrected: Archive) -> np.ndarray:
-    """Return the cell of the archive as found that contains each elite of a corrected archive, int[c].
+    """For each elite of a corrected archive, return its cell in the uncorrected archive, int[c].
 
-    It is -1 for empty cells of the corrected archive, and for elites that have since been replaced in
-    the archive as found.
+    The cell is -1 for empty cells of the corrected archive, and for elites that have been replaced in
+    the uncorrected archive since the correction.
     """
 
     def identities(of: Archive) -> dict[tuple[int, int, bytes], int]:

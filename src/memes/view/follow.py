@@ -1,4 +1,4 @@
-"""Polling of a run folder before, during and after its run."""
+"""Polling of a run folder before, during and after the run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Snapshot(NamedTuple):
         changes: Changes of the archive; None if they are unknown.
         cells: Cells of the archive; None if they are unknown.
         correction: Result of re-evaluation; None if there is none.
-        trouble: Error message of the last reading; empty if it succeeded.
+        trouble: Error message of the last attempt to read the folder; empty if it succeeded.
     """
 
     folder: Path
@@ -91,9 +91,9 @@ class Follower:
         """Read the files that have changed.
 
         Args:
-            strict: Raise an error if a file cannot be read. Otherwise, the old content is kept and
-                `trouble` is set.
-            whole: Read all files, instead of only `config.json` and `metrics.csv`.
+            strict: Whether to raise an error if a file cannot be read. If False, `trouble` is set, and
+                the previous content is kept.
+            whole: Whether to read all files. If False, only `config.json` and `metrics.csv` are read.
         """
         try:
             found = self._read(whole)
@@ -107,7 +107,7 @@ class Follower:
         return self.latest
 
     def elites(self) -> Archive:
-        """Read the elites with their genotypes from the archive, or else from the newest checkpoint."""
+        """Read the elites with their genotypes, from the archive or the newest checkpoint."""
         return self._elites_of(self.latest)
 
     def origins(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class Follower:
         return known[2]
 
     def holds(self, cell: int) -> int | None:
-        """Return the cell of an elite after re-evaluation; None if it does not survive."""
+        """Return the corrected archive's cell that contains the elite, or None if the elite was lost."""
         found = np.flatnonzero(self.origins() == cell)
         return int(found[0]) if found.size else None
 
@@ -140,7 +140,7 @@ class Follower:
         return self._elites[1]
 
     def as_run(self) -> Run:
-        """Return the current content of the folder as a run, with its elites."""
+        """Return the current content of the folder, including the elites, as a run."""
         now = self.latest
         metrics, lanes = dict(now.metrics), dict(now.lanes)
         return Run(now.folder, *_header(now), metrics, lanes, self.elites(), {}, now.correction)
@@ -188,10 +188,10 @@ class Follower:
 
 
 def genotype(archive: Archive, cell: int) -> Array:
-    """Return the genotype [d] of the elite in a cell.
+    """Return the genotype [d] of a cell's elite.
 
     Raises:
-        UsageError: The archive comes from a checkpoint that is older than the elite.
+        UsageError: If the archive comes from a checkpoint that is older than the elite.
     """
     newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
     require(cell < archive.cells.count and bool(archive.occupied[cell]), newer)
@@ -199,7 +199,7 @@ def genotype(archive: Archive, cell: int) -> Array:
 
 
 def _genotypes(now: Snapshot) -> Path | None:
-    """Return the file with the newest genotypes, which is a checkpoint while the run continues."""
+    """Return the file with the newest genotypes. While the run continues, it is a checkpoint."""
     archive, saved = now.folder / "archive.npz", newest(now.folder)
     over = now.header is not None and now.header.outcome is not None
     return archive if archive.exists() and (over or saved is None) else saved
@@ -221,7 +221,7 @@ def _header(now: Snapshot) -> Header:
 
 
 def _cells(config: RunConfig) -> Grid | None:
-    """Return the grid that `config.json` describes; None if the cells are no grid."""
+    """Return the grid described in `config.json`, or None if the cells are not a grid."""
     shape = config.cells
     if not (isinstance(shape, tuple) and shape):
         return None
@@ -242,10 +242,10 @@ def _as_changes(archive: Archive) -> Changes:
 
 
 def _sane(now: Snapshot) -> Snapshot:
-    """Drop changes of cells that the archive does not have.
+    """Drop changes of cells that do not exist in the archive.
 
     Raises:
-        UsageError: A file belongs to another archive.
+        UsageError: If a file belongs to another archive.
     """
     if now.cells is None:
         return now

@@ -73,7 +73,7 @@ def _surface(model: Any, field: int) -> Any:
 
 
 def colour_of(model: Any, geom: int) -> np.ndarray:
-    """Return the colour of a geom in MuJoCo, as rgba in [0, 1]. A texture becomes its mean colour."""
+    """Return the colour of a geom as rgba in [0, 1]. A texture is replaced by its mean colour."""
     import mujoco
 
     rgba, material = np.array(model.geom_rgba[geom]), int(model.geom_matid[geom])

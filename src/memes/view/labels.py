@@ -1,4 +1,4 @@
-"""Labels on the page about a run, an elite and the lanes. Names in these labels are escaped."""
+"""Text on the page about a run, an elite and the lanes. All names are escaped."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def _trouble(now: Snapshot) -> str:
 
 
 class EliteFacts(NamedTuple):
-    """An elite and the facts about it that the page shows.
+    """An elite, and facts about the elite that the page shows.
 
     Attributes:
         archive: Archive that contains the elite.
         cell: Cell of the elite in the archive.
         correction: Result of re-evaluation; None if there is none.
         holds: Cell of the elite after re-evaluation; None if it does not survive.
-        drawing: Evaluation of the elite on the page.
-        shown: Generation of the elite that the page currently shows in this cell.
+        drawing: Result of the evaluation of the elite for the page, if there is one.
+        shown: Generation in which the elite that the page currently shows in this cell was found.
     """
 
     archive: Archive
@@ -122,7 +122,7 @@ def command(folder: Path, cell: int, seed: int) -> str:
 
 
 def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
-    """Return a table of the lanes after the last recorded generation."""
+    """Return a table with the state of the lanes after the last recorded generation."""
     if not lanes or not len(lanes["generation"]):
         return "The lanes appear after the first checkpoint."
     resets = (lanes["reset"] != Reason.NONE).sum(axis=0)

@@ -21,7 +21,7 @@ KEYS = "click: show · shift-click: compare · arrow keys: walk through the arch
 
 
 class Panel:
-    """The controls of the page. The queue `events` contains user actions as (name, value, client)."""
+    """The controls of the page, which put user actions (name, value, client) into the queue `events`."""
 
     def __init__(self, gui: Any) -> None:
         self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
@@ -71,7 +71,7 @@ class Panel:
         self._key("pause or play", "space", ("pause", None))
 
     def offer(self, control: Any, options: Sequence[str]) -> None:
-        """Set the options of a menu. Its value is kept if it is still an option."""
+        """Set the options of a menu, and keep the selected option if it still exists."""
         if tuple(control.options) != tuple(options):
             value = control.value
             control.options = tuple(options)
@@ -89,9 +89,9 @@ class Panel:
         """Show only the controls that apply to the chosen elites.
 
         Args:
-            chosen: Whether an elite is chosen whose genotype can be saved.
+            chosen: Whether an elite is chosen, so that its genotype can be saved.
             moves: Whether a chosen elite moves.
-            robot: Whether a chosen elite is a robot, of which a video can be saved.
+            robot: Whether a chosen elite is a robot, so that its video can be saved.
             uncertain: Whether the task of a chosen elite is uncertain.
             compares: Whether two elites are compared.
         """

@@ -1,6 +1,6 @@
-"""Videos and sheets of frames of episodes, drawn by MuJoCo's renderer without a window.
+"""Videos and contact sheets of episodes, rendered by MuJoCo without a window.
 
-This module only draws. Other modules compute the positions.
+This module only draws, and other modules compute the positions.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8
 def library() -> str:
     """Return the name of an OpenGL library that can draw without a window, such as egl on Linux.
 
-    `MUJOCO_GL` overrides the choice. Each library is tried in a separate process, because a library that
-    fails can also make the next library fail.
+    The environment variable `MUJOCO_GL` overrides the choice. Each library is tried in a separate
+    process, because a failing library can cause the next one to fail.
     """
     choices = {"darwin": ("cgl",), "win32": ("glfw",)}.get(sys.platform, ("egl", "osmesa"))
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
@@ -51,9 +51,9 @@ def library() -> str:
 
 
 def _works(name: str) -> bool:
-    # The variables are removed, so that importing MuJoCo does not select a library.
+    # Remove these variables, so that importing MuJoCo does not select a library.
     environment = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    # `-P` prevents imports from the current folder, which may be a run from somebody else.
+    # `-P` prevents imports from the current folder, which may be an untrusted run folder.
     command = [sys.executable, "-P", "-c", PROBE, f"mujoco.{name}"]
     try:
         done = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, timeout=60)
@@ -65,7 +65,7 @@ def _works(name: str) -> bool:
 def frames(
     model: Any, states: np.ndarray, *, width: int, height: int, camera: Camera = "auto"
 ) -> Iterator[np.ndarray]:
-    """Yield one picture uint8[height, width, 3] of an `MjModel` per position of `states[n, nq]`."""
+    """Yield pictures uint8[height, width, 3] of an `MjModel` at the positions `states[n, nq]`."""
     name = library()  # must precede the import of MuJoCo, which reads the variable
     import mujoco
 
@@ -125,9 +125,9 @@ def write_video(
 
 
 def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Camera = "auto") -> Figure:
-    """Draw an `MjModel` at twelve of the positions `states[n, nq]`, which are evenly spaced in time.
+    """Draw an `MjModel` at twelve positions from `states[n, nq]`, evenly spaced in time.
 
-    `seconds` is the time between two positions. Each frame is labelled with its time.
+    `seconds` is the time between two successive positions. Each frame is labelled with its time.
     """
     shown = np.unique(np.linspace(0, len(states) - 1, 12).round().astype(int))
     rows = math.ceil(len(shown) / 4)

@@ -84,7 +84,7 @@ class ElitePlayer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def choose(self, slot: int, follower: Follower, cell: int, note: str = "") -> None:
-        """Play the elite of a cell in one of the scenes, as soon as it has been simulated."""
+        """Simulate the elite of a cell, and then play it in one of the scenes."""
         self.chosen[slot], self._notes[slot] = cell, note
         seed = int(self._panel.start.value)
         self._waiting[slot] = self._thread.submit(self._simulate, follower, cell, seed)
@@ -112,7 +112,7 @@ class ElitePlayer:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Show the elites whose simulations have finished. The arguments are those of `tell`."""
+        """Show the elites whose simulations have finished. `tell` describes the arguments."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
@@ -136,7 +136,7 @@ class ElitePlayer:
         return self._scenes[key]
 
     def tell(self, follower: Follower, generations: int) -> None:
-        """Describe the elites on the page, and show the controls that apply to them.
+        """Show descriptions of the elites and the controls that apply to the elites.
 
         Args:
             follower: The run.
@@ -185,13 +185,14 @@ class ElitePlayer:
         ]
 
     def play(self) -> None:
-        """Move the elites according to the time since the last call."""
+        """Move the elites by the time that has passed since the last call."""
         passed, self._before = time.perf_counter() - self._before, time.perf_counter()
         moving = self._moving()
         if not moving:
             return
         panel, last = self._panel, max(each.seconds * (each.steps - 1) for _, each in moving)
-        # The elite rests at the end. While the animation is paused, the slider sets the time.
+        # Elites rest for a while after their last state. If the animation is paused, the slider sets the
+        # time.
         played = (self._now + passed * float(panel.speed.value)) % (last + REST)
         self._now = played if panel.playing.value else float(panel.clock.value)
         seconds = min(each.seconds for _, each in moving)
@@ -214,7 +215,7 @@ class ElitePlayer:
             client.send_file_download(f"cell-{played.cell}.npy", file.getvalue())
 
     def save_video(self, client: Any) -> None:
-        """Draw a video of the first elite and send it to the browser."""
+        """Render a video of the first elite, and send the video to the browser."""
         played = self._played[0]
         if played is None or played.drawing.episode is None:
             self._panel.command.content = "only robots have videos"
@@ -241,5 +242,5 @@ class ElitePlayer:
 
 
 def _which(follower: Follower) -> tuple[Path, str]:
-    """Return the folder and the start time of a run, because a folder can contain a new run later."""
+    """Return the folder and start time of a run, because a new run may use the same folder."""
     return follower.latest.folder, str(follower.latest.started)

@@ -30,12 +30,12 @@ class Recording(NamedTuple):
 
 
 def engine_of(task: Task) -> Any:
-    """Return the simulator of a task with a robot; None for tasks without one."""
+    """Return the simulator of a task with a robot, or None for any other task."""
     return None if task.control is None else task.control.environment.engine
 
 
 def robot_of(task: Task) -> Any:
-    """Return the simulator of a task with a robot, or raise a `UsageError` for tasks without one."""
+    """Return the simulator of a task with a robot, or raise a `UsageError` for any other task."""
     engine = engine_of(task)
     require(engine is not None, f"task '{task.name}' has no robot to replay")
     return engine
@@ -54,13 +54,13 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Rec
         task: The task.
         x: Genotype, [d].
         seed: Seed of the starts, if the task draws them at random.
-        draws: Number of starts. A larger number keeps the first starts and adds further ones.
+        draws: Number of starts. The first starts do not depend on this number.
     """
     return player(task, draws)(x, seed)
 
 
 def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Recording]]:
-    """Return a function `(x[d], seed)` like `episodes`. It is compiled at its first call."""
+    """Return a function `(x[d], seed)` like `episodes`. It is compiled on its first call."""
     at_least(1, draws=draws)
     control = task.control
     assert control is not None

@@ -1,4 +1,4 @@
-"""All runs of a page, including runs that have not begun yet."""
+"""The runs of a page, including runs that have not begun yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARE = 0.05  # seconds per poll for reading runs that are not shown
 
 
 def found_in(word: str | Path) -> list[Path]:
-    """List the run folders that a word refers to; empty if there are none yet."""
+    """List the run folders that match a path or pattern, or return [] if there are none yet."""
     try:
         return [path for path in find([word]) if holds_run(path)]
     except (UsageError, OSError):
@@ -25,11 +25,11 @@ def found_in(word: str | Path) -> list[Path]:
 
 
 class Runs:
-    """The runs of a page, which include runs that begin later.
+    """The runs of a page. Runs that begin later are added.
 
     Args:
-        words: Run folders, folders of runs, and patterns, as for `find`. A run is expected to begin in a
-            folder without a run.
+        words: Run folders, folders of runs, and patterns, as for `find`. If a folder contains no run, a
+            run is expected to begin there.
     """
 
     def __init__(self, words: Sequence[str | Path]) -> None:
@@ -45,8 +45,8 @@ class Runs:
         """Read the folders, and return True if anything has changed.
 
         Args:
-            chosen: The run that is shown, which is read completely; by default, the first run.
-            strict: Raise an error if a file of the chosen run cannot be read.
+            chosen: The run that the page shows; by default, the first run. All its files are read.
+            strict: Whether to raise an error if a file of the chosen run cannot be read.
         """
         if time.monotonic() - self._searched > SEARCH:
             self._search()
@@ -54,7 +54,7 @@ class Runs:
         chosen = chosen or every[0]
         before = [each.latest for each in every]
         chosen.poll(strict)
-        # If there are many other runs, each poll reads only the next few of them.
+        # If there are many other runs, each call reads only a few of them in turn.
         end = time.monotonic() + SHARE
         for _ in every:
             if time.monotonic() > end:

@@ -119,7 +119,7 @@ class EliteScene:
                 self._bodies[body] = self._scene.add_mesh_trimesh(f"{self._name}/body-{body}", mesh)
 
     def _place_robot(self, qpos: np.ndarray) -> None:
-        """Move the bodies, with the robot in the centre and the floor below it."""
+        """Move the bodies so that the robot stays in the centre, and move the pattern of the floor."""
         import mujoco
 
         self._data.qpos[:] = qpos

@@ -1,10 +1,8 @@
 """A web server for one local user, which serves the pages of this library.
 
-- The server listens on the loopback address.
-- It answers only requests that contain the random token of the printed address.
-- It refuses requests from pages of other origins.
-- It never opens a tunnel.
-- It drops messages that the controls of the page cannot have sent.
+- The server listens only on the loopback address. - It accepts only requests with the random token from
+the printed address. - It refuses requests from pages of other origins. - It never opens a tunnel. - It
+drops messages that the controls of the page could not have sent.
 """
 
 from __future__ import annotations
@@ -38,9 +36,9 @@ LAST_PORT = 65535
 LARGEST = 2**20  # maximum size of a message in bytes
 LARGEST_SIDE = 10**5  # maximum side of a camera's picture in pixels
 NEAREST, FARTHEST = 1e-9, 1e9  # minimum length of a camera's vectors, and maximum coordinate
-# The following names are private in viser. Its version has an upper bound, and `missing` checks the
-# names. `ACCEPTED` lists the messages that the page may send, with the fields that are read. It must
-# not contain ShareUrlRequest, which opens a tunnel.
+# The following names are private in viser. Therefore viser's version has an upper bound, and `missing`
+# checks that the names exist. `ACCEPTED` lists the messages that the page may send, with the fields that
+# the server reads. It must not contain ShareUrlRequest, which opens a tunnel.
 ACCEPTED: dict[str, tuple[str, ...]] = {
     "ViewerCameraMessage": (
         "position", "look_at", "up_direction", "wxyz", "fov", "near", "far", "image_width",
@@ -55,7 +53,7 @@ CONTROLS = "_gui_input_handle_from_uuid"  # attribute of `server.gui` that conta
 QUEUE = "_websock_interface.queue_message"  # attribute of `server.gui` that sends a message
 HEADERS = {
     "Cache-Control": "no-store",
-    # This prevents the browser from loading anything from other servers.
+    # This policy prevents the browser from loading anything from other servers.
     "Content-Security-Policy": "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
     "form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -100,7 +98,7 @@ def page(*, title: str, port: int) -> Iterator[ServedPage]:
 
 
 def missing(server: Any) -> list[str]:
-    """List the private names used here that the installed version of viser does not have."""
+    """List private names that this module uses but the installed version of viser does not have."""
     absent = []
     for name, fields in (ACCEPTED | SENT).items():
         kind = getattr(_messages, name, None)
@@ -120,9 +118,9 @@ def run_javascript(server: Any, source: str) -> None:
 
 
 def free_arrow_keys(server: viser.ViserServer) -> None:
-    """Prevent viser from turning the camera when an arrow key is pressed for a command of the page."""
+    """Prevent viser from turning the camera when an arrow key triggers a command of the page."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    # Commands are handled below this element, and the camera is handled above it.
+    # The commands are handled below this element, so they still work. The camera is handled above it.
     run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
 
 
@@ -142,10 +140,10 @@ def _listener(port: int) -> socket.socket:
 
 
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
-    """Start viser's server behind the guard.
+    """Start viser's server with the guard in front of it.
 
-    Viser has no setting for a guard. Therefore, its function for listening is replaced by `serve` while
-    it starts. `serve` uses our listener, and passes on only the requests that the guard accepts.
+    Viser has no setting for a guard. Therefore `websockets.serve`, which viser calls to listen, is
+    replaced by a function that uses the given listener and rejects requests that the guard refuses.
     """
     original, started = listening.serve, []
 
@@ -184,7 +182,7 @@ def _silent() -> logging.Logger:
 
 
 def guarded(answer: Answer, token: str) -> Answer:
-    """Return a function that answers valid requests for paths under `/token`, and refuses all others."""
+    """Return a function that answers valid requests for paths under `/token` and refuses all others."""
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
@@ -208,7 +206,7 @@ def guarded(answer: Answer, token: str) -> Answer:
 def at_home(request: Request) -> bool:
     """Return True if a request has a local host name and does not come from another page.
 
-    Any port is accepted, because a tunnel of the user (ssh -L) changes the port.
+    Any port is accepted, because the port changes if the user connects through a tunnel (ssh -L).
     """
     hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
     if len(hosts) != 1 or NAME.fullmatch(hosts[0]) is None:
@@ -220,7 +218,7 @@ def at_home(request: Request) -> bool:
 
 
 def _only_understood(receive: Callable[[], Any], server: viser.ViserServer) -> Callable[[], Any]:
-    """Return a function that receives the next valid message and drops invalid ones."""
+    """Return a function that receives the next valid message and drops invalid messages."""
 
     async def receive_one() -> bytes:
         while True:
@@ -232,7 +230,7 @@ def _only_understood(receive: Callable[[], Any], server: viser.ViserServer) -> C
 
 
 def understood(raw: Any, gui: Any) -> bool:
-    """Return True if the controls of the page could have sent this message."""
+    """Return True if the controls of the page could have sent a message."""
     try:
         fields = msgspec.msgpack.decode(raw)
         name = fields.pop("type")

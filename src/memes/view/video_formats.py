@@ -1,4 +1,4 @@
-"""Writing of pictures as a video file in the formats .mp4, .gif and .webp."""
+"""Functions that write pictures as a video in the formats .mp4, .gif and .webp."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDES = (16, 4096)  # minimum and maximum of width and height in pixels
 
 
 def check_file(option: str, file: Path, *endings: str) -> None:
-    """Raise a `UsageError` that names the option if the file name is invalid or cannot be written."""
+    """Raise a `UsageError` that names the option if the file name is invalid or not writable."""
     *others, last = endings
     named = f"{', '.join(others)} or {last}" if others else last
     good = file.suffix.lower() in endings
@@ -81,9 +81,10 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
     height, width = first.shape[:2]
     raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate}"
     options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
-    # A relative name could be an option or an address, such as `-x.mp4` or `pipe:1.mp4`.
+    # ffmpeg could take a relative name for an option or an address, such as `-x.mp4` or `pipe:1.mp4`.
     command = [_ffmpeg() or "ffmpeg", *options.split(), str(file.absolute())]
-    # A failed encoder closes its input, which is ignored here because its exit code is checked below.
+    # If the encoder fails, it closes its input. Ignore this here, because the exit code is checked
+    # below.
     with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
         assert encoder.stdin is not None
         for picture in itertools.chain(head, pictures):
@@ -92,7 +93,7 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
 
 
 def _ffmpeg() -> str | None:
-    """Return the path of ffmpeg on the system or in an installed package; None if there is none."""
+    """Return the path of ffmpeg on the system or in an installed package, or None if it is missing."""
     found = shutil.which("ffmpeg")
     if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
         from imageio_ffmpeg import get_ffmpeg_exe
