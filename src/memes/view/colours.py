@@ -79,8 +79,7 @@ def picture(
         at: Layout of the cells.
         cells: Content of the cells.
         by: Quantity that the colours show.
-        lately: Number of generations for which changed cells are lightened, with decreasing strength. 0
-            disables the highlighting.
+        lately: Number of generations over which the lightening of changed cells fades. 0 disables it.
         chosen: Cells to outline.
     """
     recent = RECENT * np.exp(-cells.age / lately) if lately > 0 else None
