@@ -1,5 +1,5 @@
-"""Reproduction of the paper: its experiments, the sweep of their runs, and verdicts on its claims.
+"""Reproduction of the paper: experiments, a sweep that computes their runs, and verdicts on claims.
 
-The module `experiments` contains the table of experiments. The module `claims` contains the table of
+The module `experiments` contains the table of experiments, and the module `claims` contains the table of
 claims. Each claim consists of `checks`, which compare `quantities`.
 """

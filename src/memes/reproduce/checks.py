@@ -1,12 +1,12 @@
-"""Checks of relations between samples of seeds, which are the parts of claims.
+"""Checks of relations between the results of algorithms. Claims consist of such relations.
 
-A claim requires all of its relations, so each relation is *shown* by its own p-value. This is an
-intersection-union test. One *refuted* relation refutes the claim. Therefore p-values for refutation are
-corrected for all relations of the claim on a task that the runs can test. A relation that is neither
-shown nor refuted is inconclusive.
+A claim holds only if all of its relations hold. Therefore each relation is *shown* by its own p-value,
+without correction (intersection-union test). A single *refuted* relation refutes the claim. Therefore
+p-values for refutation are corrected for the number of testable relations of the claim on a task. A
+relation that is neither shown nor refuted is inconclusive.
 
-*Above* means a higher median and p < 0.05. *On par* means that the whole interval of the relative
-difference lies within 5%.
+*Above* means a higher median and p < 0.05. *On par* means that the interval of the relative difference
+lies entirely within +-5%.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from memes.analysis.statistics import (
 from memes.reproduce.quantities import Evidence, Quantity
 
 MARGIN = 0.05
-# Minimum number of seeds for an interval. Even the full range of n values covers their median only with
-# a probability of 1 - 2 ** (1 - n).
+# Minimum number of seeds for an interval. Even the full range of n values contains the true median only
+# with probability 1 - 2 ** (1 - n).
 FEWEST = 5
 
 
@@ -52,16 +52,17 @@ class CheckResult(NamedTuple):
     """The result of testing one relation.
 
     Attributes:
-        n: Smallest number of seeds in the relation, or 0 if it cannot be tested.
-        line: The numbers of the relation as text.
+        n: Smallest number of seeds in the relation, or 0 if the relation cannot be tested.
+        line: Text with the compared numbers.
         labels: The labels that the relation compares.
-        decide: `(comparisons) -> (shown, refuted)`. To refute the relation, p is corrected for this
-            number of comparisons.
-        p: Two-sided and uncorrected p-value, or NaN if there are too few seeds.
-        least_p: Smallest p-value that is possible with these seeds, or NaN if there are too few seeds to
-            refute the relation.
+        decide: `(comparisons) -> (shown, refuted)`. For refutation, p is corrected for this number of
+            comparisons.
+        p: Two-sided p-value without correction, or NaN if there are too few seeds.
+        least_p: Smallest p-value that is possible with this number of seeds, or NaN if the seeds are too
+            few to refute the relation.
         superior: Whether the p-value alone can show the relation.
-        by_mean: The numbers for archives corrected by means, which do not affect the verdict.
+        by_mean: Text with the same comparison for archives corrected by the mean, which does not affect
+            the verdict.
     """
 
     n: int
@@ -79,13 +80,13 @@ class ClaimOutcome(NamedTuple):
 
     Attributes:
         verdict: The verdict that follows from all relations.
-        numbers: One line per relation.
+        numbers: One line of text per relation.
         seeds: Smallest number of seeds in any relation.
         labels: The compared labels.
-        p: The p-value of the decisive relation. It is the smallest p-value of the refuted relations. If
-            no relation is refuted, it is the largest p-value of the relations that p alone can show. It
-            is NaN if there is no such relation.
-        corrected_p: The p-value, corrected for all relations that the runs can test.
+        p: The p-value of the decisive relation: the smallest p-value of the refuted relations or, if
+            none is refuted, the largest p-value of the relations that p alone can show. NaN if there is
+            no such relation.
+        corrected_p: The same p-value, corrected for the number of testable relations.
         instead: The lines of the refuted relations, or of the inconclusive relations if none is refuted.
     """
 
@@ -128,7 +129,7 @@ class Compared(NamedTuple):
 def relation(
     decide: Callable[Concatenate[Compared, How], tuple[bool, bool]],
 ) -> Callable[Concatenate[Quantity, Quantity, How], Check]:
-    """Convert a function `(compared, *how) -> (shown, refuted)` to `(a, b, *how) -> Check`."""
+    """Convert `(compared, *how) -> (shown, refuted)` to a function `(a, b, *how) -> Check`."""
 
     @wraps(decide)
     def between_two(a: Quantity, b: Quantity, /, *how: How.args, **named: How.kwargs) -> Check:
@@ -162,12 +163,12 @@ def relation(
 
 
 def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
-    """Check that `a` is above `b`, with a p-value below a level."""
+    """Check that `a` has a higher median than `b`, with a p-value below `level`."""
     return found.p < level and found.higher, found.significant and not found.higher
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` is not significantly above `b`, and that its gain is at most `most`."""
+    """Check that `a` is not significantly above `b`, and at most by the relative difference `most`."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -197,14 +198,14 @@ def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """Check that the interval of the relative difference of `a` and `b` ends at `more` or below."""
+    """Check that the relative difference of `a` and `b` has an interval whose upper end is at most `more`."""
     return found.high <= more, found.significant and found.low > more
 
 
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
     """Check that the interval of the median of `a` lies between two numbers.
 
-    The text `said`, which names the source of the numbers, is appended to the line.
+    `said` is a text about the source of the numbers, which is appended to the line.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -226,7 +227,7 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
 def near(a: Quantity, number: float, within: float) -> Check:
     """Check that the median of `a` is near a number of the paper.
 
-    Their relative difference must be at most `within`.
+    The relative difference must be at most `within`.
     """
     return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 
@@ -234,7 +235,7 @@ def near(a: Quantity, number: float, within: float) -> Check:
 def most_have(a: Quantity) -> Check:
     """Check that more than half of the seeds of `a` have a value above 0.
 
-    The relation is refuted if there are enough seeds, and all their values are at most 0.
+    The relation is refuted if there are enough seeds and no seed has a value above 0.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -255,7 +256,7 @@ def most_have(a: Quantity) -> Check:
 def have_more(a: Quantity, b: Quantity) -> Check:
     """Check that `a` has more seeds with a value above 0 than `b`, or higher values.
 
-    Numbers of seeds are compared with Fisher's test, and values with the rank-sum test.
+    Fisher's test compares the numbers of seeds, and the rank-sum test compares the values.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -283,14 +284,14 @@ def have_more(a: Quantity, b: Quantity) -> Check:
 
 
 def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) -> ClaimOutcome:
-    """Judge a claim by several relations, all of which are required.
+    """Judge a claim that requires all of several relations.
 
-    One refuted relation refutes the claim. If no relation can be tested, the claim is not tested. The
-    claim cannot be shown if only some relations can be tested.
+    A single refuted relation refutes the claim. If no relation can be tested, the claim is not tested.
+    If only some relations can be tested, the claim cannot be shown.
 
-    If the relations are a `family`, each of them is also a result on its own. All p-values are then
-    corrected by Holm's method, also to show a relation. Relations that cannot be tested count as
-    comparisons.
+    If the relations are a `family`, each relation is also a separate result. In this case, all p-values
+    are corrected by Holm's method, even for showing a relation. Relations that cannot be tested are
+    included in the number of comparisons.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)
@@ -348,7 +349,7 @@ def _with_p(found: CheckResult, corrected: float, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Describe the comparison of archives that are corrected by means, as text."""
+    """Return text about the same comparison for archives corrected by the mean."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)

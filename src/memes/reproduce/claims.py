@@ -1,4 +1,4 @@
-"""The table of claims of the paper and of this library, as checks of runs by task."""
+"""The table of claims of the paper and of this library. Each claim has checks for each task."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from memes.store.summary import Summary
 BEYOND_THE_TRAP = 13.0
 STANDING = 250.0  # fitness of an ant that does not move during an episode
 HUNDREDS = 200.0  # minimum number of generations
-# Lifespans of explore and exploit lanes in generations, from the paper's table. The paper computes them
-# with a special statistic, which `Summary.lifespans` describes. The lifespans of runs may differ from
-# the paper's by the share `NEAR`.
+# Lifespans of explore and exploit lanes in generations, from the paper's table. The paper uses a special
+# statistic, `paper_mean`, which `Summary` describes. Measured lifespans may differ from the paper's by
+# the share `NEAR`.
 LIFESPANS = {
     "arm": (143.0, 265.7),
     "hexapod": (362.4, 337.2),
@@ -66,10 +66,10 @@ class Claim(NamedTuple):
 
     Attributes:
         sentence: The claim.
-        checks: The checks of the claim by task. If a task has an empty list, the claim does not apply.
-        notes: Further lines of the page, by task.
-        reported: Quantities that are listed for each seed without being judged, by task.
-        family: Whether the checks are a family of tests that is corrected by Holm's method.
+        checks: The checks of the claim by task. The claim does not apply to tasks with an empty list.
+        notes: Additional lines for the page of claims, by task.
+        reported: Quantities whose values for each seed are listed but not judged, by task.
+        family: Whether the checks are a family of tests, which is corrected by Holm's method.
     """
 
     sentence: str
@@ -98,7 +98,7 @@ def judge(
     Args:
         summaries: The summaries of the runs.
         tasks: Names of the tasks.
-        times: Seconds per generation that were measured in turns, by task and label.
+        times: Seconds per generation, measured in turns, by task and label.
     """
     runs: dict[str, dict[str, list[Summary]]] = {task: {} for task in tasks}
     for run in summaries:
@@ -133,12 +133,12 @@ def _each(
     *quantities: Callable[[str], Quantity],
     **how: float,
 ) -> list[Check]:
-    """Return checks that compare a label with each other label in each quantity."""
+    """Return checks that compare a label with each of `others` in each quantity."""
     return [relation(of(label), of(other), **how) for other in others for of in quantities]
 
 
 def _lifespans(task: str) -> list[Check]:
-    """Return checks that lifespans are near the paper's, and that the same kind of lane lives longer."""
+    """Return checks that lifespans are near the paper's values and have the same order."""
     explore, exploit = (lifespan("memes", kind) for kind in ("explore", "exploit"))
     of_explore, of_exploit = LIFESPANS[task]
     order = (exploit, explore) if of_exploit > of_explore else (explore, exploit)
@@ -146,10 +146,10 @@ def _lifespans(task: str) -> list[Check]:
 
 
 def _later_resets(*helped: Callable[[str], Quantity]) -> list[Check]:
-    """Return checks of resets every 100 generations.
+    """Return checks about resets every 100 generations.
 
-    They are above resets every 20 generations in the given quantities, and on par with resets every 50
-    generations in QD-score.
+    The claim is that such resets are above resets every 20 generations in the given quantities, and on
+    par with resets every 50 generations in QD-score.
     """
     above_20 = _each(above, "memes-reset-100", ["memes-reset-20"], *helped)
     return [*above_20, on_par(qd("memes-reset-100"), qd("memes-reset-50"))]
@@ -244,7 +244,7 @@ CLAIMS = {
         "Adaptive resets are at least as good as resets every 10, 20, 50 or 100 generations, in "
         "QD-score, coverage and max fitness.",
         {
-            # The best fitness on the Hexapod is about 0, so relative differences are meaningless.
+            # The best fitness on the Hexapod is about 0, so its relative differences are meaningless.
             task: _each(
                 at_least,
                 "memes",
@@ -334,8 +334,8 @@ CLAIMS = {
         "On the Ant, resets every 100 generations leave coverage as resets every 20 do.",
         {"ant": [on_par(coverage("memes-reset-100"), coverage("memes-reset-20"))]},
     ),
-    # Claims of this library. Each of n comparisons has a level of 5% / n, so that their joint level is
-    # 5%. The tests of B3 are corrected by Holm's method.
+    # Claims of this library. If a claim has n comparisons, each one has a level of 5% / n, so that the
+    # joint level is 5%. B3 uses Holm's method instead.
     "B1": Claim(
         "Beyond the paper: MEMES-sampling has a higher QD-score than MEMES, MEMES-all, ME-16384, "
         "ME-Sampling and tuned ME-Sampling, at p < 0.01 each, and takes at most 7% longer than MEMES.",

@@ -1,4 +1,4 @@
-"""The table of experiments, with variants of algorithms from the paper and further variants."""
+"""The table of experiments, with the paper's variants of algorithms and additional variants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 TASKS = ("arm", "hexapod", "ant", "ant-trap")
 CERTAIN = ("arm", "hexapod")
 UNCERTAIN = ("ant", "ant-trap")
-# Optional modules and the extras that install them, by the task or algorithm that needs them.
+# For tasks and algorithms, the optional module that they need and the extra that installs it.
 ROBOTS, EVOSAX = ("mujoco", "robots"), ("evosax", "evosax")
 NEEDS = {"hexapod": ROBOTS, "ant": ROBOTS, "ant-trap": ROBOTS, "cma-me": EVOSAX}
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -21,10 +21,10 @@ class Variant(NamedTuple):
     Attributes:
         algorithm: A preset.
         options: Options that differ from the defaults of the preset.
-        times: Factors by which options are multiplied, relative to their values at the scale. The
-            products are rounded down to whole numbers.
+        times: Factors by which the default values of options at the scale are multiplied. The products
+            are rounded down to whole numbers.
         tasks: Tasks on which the variant is run.
-        generations: Numbers of generations at paper scale, by task, if they differ from the default.
+        generations: Number of generations at paper scale for tasks on which it differs from the default.
     """
 
     algorithm: str
@@ -36,8 +36,8 @@ class Variant(NamedTuple):
 
 TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's 0.5, nearly every generation ends in a restart
 TUNED_LINE = 0.3  # for ME-16384; equal to memes-me, so that the effect of lanes can be measured
-# The best of eight configurations of ME-Sampling on the Ant. The configuration of memes-hybrid was
-# chosen in the same way (docs/beyond.md).
+# The best of eight tested configurations of ME-Sampling on the Ant. The configuration of memes-hybrid
+# was chosen in the same way (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}
 SHORTER = {"ant-trap": 4000}  # the paper's number of generations with four times the lanes
 
@@ -46,7 +46,7 @@ PLAIN = (
     *("me", "me-128", "es", "ns-es", "nsr-es", "nsra-es", "me-es"),
 )
 
-# The variants by label. Labels are used in files, tables and figures.
+# The variants by label. Labels identify variants in files, tables and figures.
 VARIANTS = {
     **{name: Variant(name) for name in PLAIN},
     **{f"memes-reset-{n}": Variant("memes-fixed-reset", {"reset_every": n}) for n in (10, 20, 50, 100)},
@@ -81,9 +81,9 @@ class Experiment(NamedTuple):
     Attributes:
         title: The question.
         labels: Labels of the variants.
-        seeds: Number of seeds. If 0, there are no runs, and the variants are timed in turns.
+        seeds: Number of seeds. If 0, the variants are not run, but timed in turns.
         tasks: Tasks on which the variants are run.
-        seeds_on: Number of seeds by task, for tasks on which it differs from `seeds`.
+        seeds_on: Number of seeds for tasks on which it differs from `seeds`.
     """
 
     title: str
@@ -143,7 +143,7 @@ EXPERIMENTS = {
     ),
 }
 
-# The paper's table of run times in minutes. It does not include the Arm.
+# The paper's table of run times in minutes, which does not include the Arm.
 MINUTES = {
     "me-128": {"hexapod": 4, "ant": 25, "ant-trap": 81},
     "me": {"hexapod": 60, "ant": 69, "ant-trap": 753},
@@ -152,8 +152,9 @@ MINUTES = {
     "memes-all": {"hexapod": 87, "ant": 100, "ant-trap": 960},
 }
 
-# Options that a scale changes in experiments, in addition to the changes of `memes run --scale`. Options
-# that an algorithm or a task does not have are ignored. No option becomes larger than its default.
+# Options that a scale sets in experiments, in addition to the options that `memes run --scale` sets.
+# Options that an algorithm or a task does not have are ignored. No option is set to more than its
+# default.
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {
@@ -163,6 +164,6 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }
-# Maximum number of seeds per scale. At laptop scale, it is the smallest number with which differences
-# can be significant after correction for the comparisons of any claim.
+# Maximum number of seeds per scale. At laptop scale, it is the smallest number for which differences can
+# be significant in every claim, after correction for the comparisons of the claim.
 MOST_SEEDS = {"paper": 30, "laptop": 7}

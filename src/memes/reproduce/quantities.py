@@ -1,4 +1,4 @@
-"""Quantities that checks compare. A quantity has one value per run, or per turn of a measurement."""
+"""Quantities that checks compare. A quantity has one value per run or per turn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from memes.analysis.groups import MEASURES
 from memes.reproduce.experiments import NONE
 from memes.store.summary import Summary
 
-# Lowest fitness of tasks whose fitness is at most 0. It is needed for summaries of version 0.2, which do
-# not record it.
+# Lowest possible fitness of tasks whose fitness is at most 0, for summaries of version 0.2, which do not
+# record `min_fitness`.
 MIN_FITNESS = {"hexapod": -math.pi}
 FIRST_SHARE = 0.025  # share of the evaluations at which the curves of `area` start
 
 
 class Evidence(NamedTuple):
-    """The available data of a task.
+    """The available data on a task.
 
     Attributes:
         runs: The summaries of runs, by label.
@@ -32,14 +32,14 @@ class Evidence(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """A quantity of the runs with a label.
+    """A quantity of all runs with a certain label.
 
     Attributes:
         label: Label of the runs.
         words: Name of the quantity.
-        value: `(run) -> number`, which returns NaN if a run does not have the quantity. It is None for
-            the seconds that are measured in turns.
-        by_mean: `(run) -> number`, which returns the quantity for an archive corrected by means. It is
+        value: `(run) -> number`, which returns NaN if a run does not have the quantity. None for seconds
+            per generation, which are measured in turns.
+        by_mean: `(run) -> number`, which returns the quantity for the archive corrected by the mean.
             None if the quantity does not depend on the statistic of the correction.
     """
 
@@ -49,13 +49,13 @@ class Quantity(NamedTuple):
     by_mean: Callable[[Summary], float] | None = None
 
     def values(self, evidence: Evidence) -> np.ndarray:
-        """Return the values that are finite, with one value per seed or turn."""
+        """Return the finite values, one per seed or turn."""
         if self.value is None:
             return _finite(evidence.seconds.get(self.label, ()))
         return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
 
     def means(self, evidence: Evidence) -> np.ndarray:
-        """Return the values for archives corrected by means, if they are finite."""
+        """Return the finite values for archives corrected by the mean."""
         if self.by_mean is None:
             return np.zeros(0)
         return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])
@@ -85,10 +85,10 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 
 
 def area(label: str) -> Quantity:
-    """Return the mean corrected QD-score over the logarithm of evaluations, from 2.5% of them on.
+    """Return the mean corrected QD-score over the logarithm of evaluations, from 2.5% to 100%.
 
-    This is the area under the curve of the corrections during the run, divided by its width. It is NaN
-    if the first correction comes after 2.5% of the evaluations.
+    This is the area under the curve of corrected scores, divided by the width of the curve. It is NaN if
+    the first correction comes after 2.5% of the evaluations.
     """
 
     def mean_height(name: str, run: Summary) -> float:
@@ -107,7 +107,7 @@ def area(label: str) -> Quantity:
 
 
 def best_above_least(label: str) -> Quantity:
-    """Return the max fitness minus the lowest possible fitness, for tasks with a best fitness near 0."""
+    """Return max fitness minus lowest possible fitness, for tasks whose best fitness is near 0."""
     of = best(label).value
     assert of is not None
 
@@ -119,7 +119,7 @@ def best_above_least(label: str) -> Quantity:
 
 
 def kept(label: str) -> Quantity:
-    """Return the share of the QD-score that remains after correction, which is 1 minus archive loss."""
+    """Return the share of the QD-score that remains after correction: 1 minus the archive loss."""
 
     def left(name: str, run: Summary) -> float:
         return 1 - _at_end(run).get(name, math.nan)
@@ -140,7 +140,7 @@ def step(label: str, kind: str) -> Quantity:
 
 
 def lifespan(label: str, kind: str) -> Quantity:
-    """Return the lifespan of a kind of lane, computed with the statistic of the paper's table."""
+    """Return the lifespan of a kind of lane, computed as in the paper's table."""
 
     def value(run: Summary) -> float:
         return run.lifespans.get(kind, {}).get("all", {}).get("paper_mean", math.nan)
@@ -149,7 +149,7 @@ def lifespan(label: str, kind: str) -> Quantity:
 
 
 def productive(label: str) -> Quantity:
-    """Return the largest number of generations from the start of a lane to its last archive addition."""
+    """Return the maximum number of generations from a lane's start to its last archive addition."""
 
     def value(run: Summary) -> float:
         lives = [float(np.max(lives)) for lives in run.longest_lives.values() if lives.size]
@@ -160,14 +160,14 @@ def productive(label: str) -> Quantity:
 
 
 def seconds(label: str) -> Quantity:
-    """Return the seconds per generation, measured in turns with other algorithms on the same device."""
+    """Return the seconds per generation, measured on one device in turns with other algorithms."""
     return Quantity(label, "seconds per generation, in turns", None)
 
 
 def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
     """Return the number of corrected elites beyond x that have a fitness above `earning`.
 
-    Only cells that are entirely beyond x count.
+    Only cells that lie entirely beyond x are counted.
     """
 
     def value(run: Summary) -> float:

@@ -1,4 +1,4 @@
-"""Results of a sweep: a comparison for each experiment, and the verdicts on the claims."""
+"""Results of a sweep: a comparison for each experiment, and verdicts on the claims."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def write(
 ) -> list[Judged]:
     """Write the comparisons of experiments and the page of claims.
 
-    Experiments are compared on tasks with runs of at least two algorithms.
+    A comparison is written for tasks on which an experiment has runs of at least two algorithms.
 
     Args:
         experiments: Names of the experiments.
         tasks: Names of the tasks.
         summaries: The summaries of the runs.
         out: Folder for the results.
-        times: Times that were measured in turns.
+        times: Times per generation, measured in turns.
 
     Returns:
         The verdicts.
@@ -119,7 +119,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence
 
 
 def _made_of(summaries: Sequence[Summary]) -> list[str]:
-    """Describe the runs on which the verdicts are based, with one line per task."""
+    """Describe the runs on which the verdicts are based, in one line per task."""
     lines = []
     for task in dict.fromkeys(run.task for run in summaries):
         runs = [run for run in summaries if run.task == task]
@@ -142,7 +142,7 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
 
 
 def commit_of(run: Summary) -> str:
-    """Return the first seven digits of a run's commit, with "-dirty" if the checkout was changed."""
+    """Return the first seven digits of a run's commit, with "-dirty" for uncommitted changes."""
     commit = run.about.commit or UNKNOWN
     return commit if commit == UNKNOWN else commit[:7] + "-dirty" * commit.endswith("-dirty")
 
@@ -165,7 +165,7 @@ def _p(p: float) -> str:
 
 
 def _instead(judged: Sequence[Judged]) -> list[str]:
-    """List the findings for claims that were not reproduced."""
+    """List what was found for claims that were not reproduced or were inconclusive."""
     astray = (Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE)
     told = [each for each in judged if each.outcome.verdict in astray and each.outcome.instead]
     lines = [
@@ -203,7 +203,7 @@ def _run_times(times: Sequence[Times]) -> list[str]:
 
 
 def show(judged: Sequence[Judged], console: Console) -> None:
-    """Print the verdicts, and how often each verdict occurs."""
+    """Print the verdicts, and the number of claims with each verdict."""
     table = Table(title="The paper's claims", title_justify="left", title_style="bold")
     for column in ("", "task", "verdict", "claim"):
         table.add_column(column)

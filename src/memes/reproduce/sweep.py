@@ -1,4 +1,4 @@
-"""The sweep, which finds the missing runs of experiments, and computes and summarises them."""
+"""The sweep, which computes and summarises the missing runs of experiments."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from memes.store.schema import plain
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
 
-# Number of corrections per run, and samples of the corrections before the end. They make it possible to
-# draw curves of corrected scores from 2.5% of the evaluations on.
+# Number of corrections per run, and number of samples in corrections before the end. With them, curves
+# of corrected scores start at 2.5% of the evaluations.
 POINTS, POINT_SAMPLES = 40, 64
 SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # pattern of the names of summaries
 DONE = ".done"  # suffix of a folder of runs that is about to be removed
@@ -39,7 +39,7 @@ TIME = "time"  # returned by a sweep that reached its time limit
 
 
 class Item(NamedTuple):
-    """A variant on a task, with its seeds and the equivalent parsed command."""
+    """A variant on a task: its seeds, and the parsed command that would run it."""
 
     task: str
     label: str
@@ -53,12 +53,12 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the files of the item, which includes the number of generations."""
+        """The item's name in paths, which includes the number of generations."""
         return f"{self.label}-{self.generations}"
 
 
 class TimeIsUpError(Exception):
-    """The exception for a sweep that has reached its time limit."""
+    """The exception that is raised when a sweep has reached its time limit."""
 
 
 class TimeLimit(NamedTuple):
@@ -73,7 +73,7 @@ class TimeLimit(NamedTuple):
     stop_runs: bool
 
     def check(self, starting: bool) -> None:
-        """Raise a `TimeIsUpError` if the limit forbids a run to start or to continue."""
+        """Raise a `TimeIsUpError` if the limit prevents a run from starting or continuing."""
         if (starting or self.stop_runs) and time.perf_counter() >= self.until:
             raise TimeIsUpError
 
@@ -103,12 +103,12 @@ class Keeper:
 
 
 def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
-    """Return the path of the summary of an item for a seed."""
+    """Return the path of an item's summary for a seed."""
     return summaries / f"{item.name}-seed-{seed}.json"
 
 
 def _complete(done: int, corrections: Mapping[str, Any], item: Item, task: Task) -> bool:
-    """Return True if a run has all generations, and on uncertain tasks also its final correction."""
+    """Return True if a run has all generations and, on uncertain tasks, the final correction."""
     corrected = not task.uncertain or item.generations in corrections.get("generation", ())
     return done >= item.generations and corrected
 
@@ -130,12 +130,13 @@ def plan(
         tasks: Names of the tasks.
         scale: Scale of the defaults.
         labels: Labels of the variants to run. If empty, all variants are run.
-        seeds: Number of seeds. If None, it is the number of the experiment, or less at a smaller scale.
-        first_seed: The smallest seed.
-        generations: Number of generations. If None, it is the number of the scale.
+        seeds: Number of seeds. If None, the experiment's number is used, with a maximum that depends on
+            the scale.
+        first_seed: The first of the consecutive seeds.
+        generations: Number of generations. If None, the scale determines it.
 
     Returns:
-        The items, each of which has a variant, a task and seeds.
+        The items, each with a variant, a task and seeds.
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):
@@ -186,7 +187,7 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 
 def is_of(summary: Summary, item: Item) -> bool:
-    """Return True if a run matches an item, regardless of the seed."""
+    """Return True if a run matches an item apart from the seed."""
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
@@ -195,7 +196,7 @@ def is_of(summary: Summary, item: Item) -> bool:
 
 
 def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the summaries of items, in the order of the items, with at most one summary per seed."""
+    """Return summaries that match items, in the order of the items and at most one per seed."""
     found = []
     for item in items:
         by_seed = {run.seed: run for run in reversed(summaries) if is_of(run, item)}
@@ -221,18 +222,18 @@ def sweep(
 
     Args:
         items: The required runs.
-        known: Function that reads the existing summaries.
+        known: Function that reads all existing summaries.
         out: Folder for all files.
         seeds_per_batch: Number of seeds that run as one batch, as in `memes.run`.
         keep_archives: Whether to keep the run folders in `out/runs`.
-        minutes: Time limit in minutes, after which no run starts. If None, there is no limit.
+        minutes: Time in minutes after which no run starts. If None, there is no limit.
         stop_runs: Whether to stop the current run at the time limit.
         progress: Whether to show the progress of each item.
         say: Function that prints a line about each item.
 
     Returns:
-        The name of the signal that ended the sweep, `TIME` if it reached the time limit, or None if it
-        is complete.
+        The name of the signal that ended the sweep, `TIME` if the sweep reached its time limit, or None
+        if the sweep is complete.
     """
     start = time.perf_counter()
     limit = TimeLimit(math.inf if minutes is None else start + 60 * minutes, stop_runs)
@@ -267,7 +268,7 @@ def sweep(
 
 
 def _remove(folder: Path) -> None:
-    """Remove the runs in a folder, and the folders that become empty."""
+    """Remove the runs in a folder, and folders that become empty."""
     with suppress(OSError, UsageError):  # raised if a folder contains other files, or is not a run
         for place in folder.glob("seed-*"):
             remove_run(place)
@@ -281,10 +282,10 @@ def _remove(folder: Path) -> None:
 def _missing(
     items: Sequence[Item], known: Sequence[Summary], out: Path, say: Callable[[str], None]
 ) -> list[Item]:
-    """List the items that have missing seeds, with these seeds only.
+    """Return the items with missing seeds, restricted to these seeds.
 
-    Items whose packages are not installed are omitted with a message. A run also counts as missing if
-    it was killed after its summary was written but before its end was recorded.
+    Items whose packages are not installed are omitted with a message. A run is also treated as missing
+    if it was killed after its summary was written but before its end was recorded.
     """
     todo = []
     for item in items:
@@ -301,18 +302,18 @@ def _missing(
 
 
 def _ended(place: Path) -> bool:
-    """Return False if a folder contains a run whose end is not recorded."""
+    """Return False if a folder contains a run without a recorded end."""
     return not holds_run(place) or load_config(place).outcome is not None
 
 
 def _lacking(task: str, label: str) -> list[str]:
-    """List the extras that a variant on a task needs, but that are not installed."""
+    """List the extras that a variant or a task needs and that are not installed."""
     needed = [NEEDS[name] for name in (task, VARIANTS[label].algorithm) if name in NEEDS]
     return [extra for module, extra in needed if importlib.util.find_spec(module) is None]
 
 
 def _compiled(item: Item, seeds_per_batch: int | None) -> Algorithm:
-    """Build the algorithm of an item, and compile it, so that JAX's cache contains it for the run."""
+    """Build the algorithm of an item. Compile it now, so that the run finds it in JAX's cache."""
     algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), seeds_per_batch)
     if algorithm.task.jit:
@@ -369,7 +370,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """Return the seeds that have begun and have the same batch size as the first of them."""
+    """Return seeds whose runs have begun and that have the same batch size as the first such seed."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}
@@ -377,7 +378,7 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
 
 
 def _take_over(item: Item, folder: Path, summaries: Path, task: Task) -> list[int]:
-    """Copy the summaries of runs that are finished and corrected, and return the remaining seeds."""
+    """Save the summaries of finished and corrected runs, and return the remaining seeds."""
     left = []
     for seed in item.seeds:
         place = folder / f"seed-{seed}"

@@ -1,7 +1,7 @@
-"""Measurement of times per generation of algorithms that take turns on one device.
+"""Measurement of the time per generation of algorithms that take turns on one device.
 
-Such times are comparable. The times of separate runs may differ because of the version of the code and
-the load of the device.
+Such times are comparable. The times of separate runs can also differ because of different versions of
+the code or different loads of the device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Times(NamedTuple):
         task: Name of the task.
         scale: Scale of the defaults.
         generations: Number of generations of a run.
-        about: Provenance of the times. Files contain only its entries `ABOUT`.
+        about: Provenance of the times. Only its entries `ABOUT` are written to files.
         seconds: Seconds per generation in each turn, by label.
     """
 
@@ -54,7 +54,7 @@ class Times(NamedTuple):
 
 
 def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
-    """Measure the times of items of one task in turns of about one second."""
+    """Measure the times of the items of one task, in turns of about one second each."""
     place = place_of(jax.devices()[0])
     seconds: dict[str, list[float]] = {item.label: [] for item in items}
     with ExitStack() as stack:
@@ -80,7 +80,7 @@ def _advancing(item: Item) -> tuple[Callable[[], float], Provenance]:
     """Compile an item for the measurement.
 
     Returns:
-        A function that computes a turn and returns the seconds per generation, and the provenance.
+        A function that computes one turn and returns the seconds per generation, and the provenance.
     """
     algorithm = item.parsed.build()
     program = compile_fitting(algorithm, 1, item.generations, lambda sentence: None)

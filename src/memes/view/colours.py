@@ -79,7 +79,8 @@ def picture(
         at: Layout of the cells.
         cells: Content of the cells.
         by: Quantity that the colours show.
-        lately: Number of generations over which the lightening of changed cells fades. 0 disables it.
+        lately: Number of generations over which highlights of changed cells fade; 0 disables the
+            highlights.
         chosen: Cells to outline.
     """
     recent = RECENT * np.exp(-cells.age / lately) if lately > 0 else None
