@@ -145,7 +145,7 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare CMA-ME on the arm with 100 joints with pyribs."""
+    """Compare CMA-ME with pyribs, on the arm with 100 joints."""
     # With the default sigma of 0.5, nearly all emitters restart in each generation.
     options = {"pool": 15, "batch": 128, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
@@ -167,7 +167,7 @@ def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> C
 
 
 def cma_mae_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare CMA-MAE on the arm with 100 joints with pyribs."""
+    """Compare CMA-MAE with pyribs, on the arm with 100 joints."""
     options = {"lanes": 15, "samples": 36, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -188,7 +188,7 @@ def ours_cma_mae(task: memes.Task, *, turns: int, **options: Any) -> Contestant:
 
 
 def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare DNS on the arm with 100 joints with pyribs."""
+    """Compare DNS with pyribs, on the arm with 100 joints."""
     options = {"batch": 540, "iso": 0.01, "line": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -203,7 +203,7 @@ def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare MEMES on the ant with rollouts alone and with MAP-Elites.
+    """Compare MEMES with MAP-Elites and with rollouts alone, on the ant.
 
     On a CPU, the sizes are small.
     """

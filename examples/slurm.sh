@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs MEMES with Slurm on 4 nodes with 8 GPUs each: `sbatch examples/slurm.sh`.
-# The run has one shard per GPU. If the job is submitted again, it resumes the run, also on other nodes.
+# The run has one shard per GPU. If the job is submitted again, it resumes the run, even on other nodes.
 #SBATCH --job-name=memes
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=8

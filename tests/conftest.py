@@ -22,7 +22,7 @@ shapes.check()  # before memes is imported
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Run all tests of a file in one worker, which compiles the programs that they share only once."""
+    """Run all tests of a file in one worker, so that each shared program is compiled only once."""
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False  # pytest_collection_modifyitems has sorted the tests
@@ -75,7 +75,7 @@ def no_figures():
 def traced_once():
     """Share traced programs between runs of equal algorithms, and between commands with equal options.
 
-    Yields the dictionary of shared programs. Clearing it causes programs to be traced and compiled
+    Yields the dictionary of shared programs. If a test clears it, programs are traced and compiled
     again.
     """
     with pytest.MonkeyPatch.context() as patch:

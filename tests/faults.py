@@ -14,7 +14,7 @@ from memes.store import files
 
 
 class Killed(BaseException):
-    """Simulates a kill: nothing in the library catches this exception."""
+    """An exception that simulates a kill. The library never catches this exception."""
 
 
 def killed():

@@ -80,10 +80,11 @@ def test_the_survivors_of_three_individuals():
     state, status = update(judge, judge.init(CELLS, 1), np.zeros((3, 1)), line([3, 2, 1], [0, 1, 5]))
     np.testing.assert_array_equal(status, [Status.NEW, Status.REJECTED, Status.NEW])
     np.testing.assert_array_equal(state.fitness, [3, 1])
-    # At feature 1, the new individual has score 1 and the last one has score 4, so it is rejected.
+    # At feature 1, the new individual has score 1. It is rejected, because the last individual has score
+    # 4.
     state, status = update(judge, state, np.zeros((1, 1)), line([2], [1]))
     np.testing.assert_array_equal(status, [Status.REJECTED])
-    # At feature 4, the new individual has score 4 and the last one has score 1.
+    # At feature 4, the new individual has score 4. It replaces the last individual, which has score 1.
     state, status = update(judge, state, np.zeros((1, 1)), line([2], [4]))
     np.testing.assert_array_equal(status, [Status.NEW])
     np.testing.assert_array_equal(state.fitness, [3, 2])

@@ -35,7 +35,7 @@ ranks = jax.jit(centred_ranks)
 
 
 def average_ranks(values):
-    """Return ranks from 1. Equal values share their mean rank."""
+    """Return ranks, starting at 1. Equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]

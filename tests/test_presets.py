@@ -90,7 +90,7 @@ def test_every_preset_satisfies_the_protocol(followed):
     np.testing.assert_array_equal(written.sum(axis=1), info.additions.sum(axis=1))
     assert written[0].any()
 
-    # Every elite lies in its own cell and has a valid lane.
+    # Every elite is stored in the cell of its feature and has a valid lane.
     archive = state.archive
     elites = np.flatnonzero(archive.occupied)
     np.testing.assert_array_equal(archive.cells.index(archive.feature)[elites], elites)
@@ -113,7 +113,7 @@ def test_every_preset_satisfies_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # In each generation in which a persistent lane is active, its age increases by one, or it restarts.
+    # Whenever a persistent lane is active, its age increases by one, or the lane restarts.
     persistent = np.asarray(algorithm.emitter.persistent)
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]

@@ -149,7 +149,7 @@ def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkey
 
 
 def alive(pid):
-    """Return the parent id of a running process, or None if the process has ended."""
+    """Return the process id of a running process's parent, or None if the process has ended."""
     try:
         state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -48,8 +48,8 @@ def test_a_lane_without_progress_is_reset_after_exactly_budget_plus_one_offsprin
         reset=memes.resets.Stagnation(budget),
     )
     _, info, _ = follow(memes.compose(constant_task(), emitter), 3 * (budget + 2) + 1)
-    # Generation 0 offers the start. Then follow budget + 1 offspring and a new start that is not
-    # offered.
+    # Generation 0 offers the start. The next budget + 1 generations offer offspring. Then a new start is
+    # evaluated but not offered.
     period = budget + 2
     generation = np.arange(len(info.reset))
     expected_age = generation % period
@@ -83,7 +83,7 @@ def test_progress_resets_the_stale_counter():
 
 
 def test_a_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
-    """After a reset, an elite is evaluated again. Its better result must not be offered."""
+    """After a reset, an elite is evaluated again. A better result must still not be offered."""
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(0)
     )

@@ -96,7 +96,7 @@ def test_evaluations_with_and_without_transitions_agree(maze):
 
 @pytest.fixture(scope="module")
 def two_generations(maze):
-    """Return the states before the first generation, after it, and after the second generation."""
+    """Return the states before and after the first generation, and after the second generation."""
     emitter = Parallel((Isoline(5), PolicyGradient(3, steps=2, td3=SMALL)))
     algorithm = memes.compose(maze, emitter)
     step = jax.jit(algorithm.step)
@@ -126,7 +126,7 @@ def test_learning_starts_after_the_first_transitions(two_generations):
 
 
 def test_the_target_actor_follows_at_the_rate_of_the_soft_update(two_generations):
-    """In one round, the target actor moves towards the actor by the share `soft_update`."""
+    """In one round, the target actor moves towards the actor by the fraction `soft_update`."""
     _, old, new = (state.learner for state in two_generations)
     expected = old.target_actor + 0.25 * (new.actor - old.target_actor)
     np.testing.assert_allclose(new.target_actor, expected, atol=1e-6)

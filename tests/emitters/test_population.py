@@ -1,4 +1,7 @@
-"""The NS-ES emitter. Each generation evaluates the mean updated last, and samples of a chosen mean."""
+"""The NS-ES emitter.
+
+Each generation evaluates the mean that was updated last, and samples around a chosen mean.
+"""
 
 from functools import partial
 

@@ -171,7 +171,7 @@ def undecided(task, label):
 def all_runs(numbers, spread, seeds=10):
     """Return runs of every variant on every task.
 
-    Results of seeds deviate by at most the fraction `spread` from those of the label.
+    The results of each seed deviate from `numbers(task, label)` by at most the fraction `spread`.
     """
     runs = []
     for task in TASKS:
@@ -228,7 +228,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Ten seeds of MEMES and some variants, and five of the others, suffice, except on AntTrap."""
+    """Except on AntTrap, ten seeds of MEMES and some variants, and five of the others, are enough."""
     runs = [
         run
         for run in all_runs(refuted_numbers, 0.002)
@@ -347,7 +347,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
     outcome = all_of([clear] * 10, ten, family=True)
     assert outcome.verdict is Verdict.REPRODUCED
     assert (outcome.p, outcome.corrected_p) == pytest.approx((2 / 3003, 10 * 2 / 3003))
-    # A p between 0.025 and 0.05 is small enough as the only large one of the family. Two such p are not.
+    # A claim with a family of tests is reproduced with one p between 0.025 and 0.05, but not with two.
     p = all_of([close], ten).p
     assert 0.025 < p < 0.05
     assert all_of([clear, close], ten, family=True).verdict is Verdict.REPRODUCED

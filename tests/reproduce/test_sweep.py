@@ -172,7 +172,7 @@ def test_a_finished_run_without_a_summary_is_not_repeated(swept, asked, tmp_path
 
 
 def test_no_run_starts_after_the_time_limit(swept, asked, tmp_path, monkeypatch, capsys):
-    """The time limit is over when the first seed ends. The same command later runs the second seed."""
+    """The time limit expires before the first seed ends. The same command later runs the second seed."""
     clock, save = [0.0], sweep.save_summary
 
     def save_and_wait(*arguments):
@@ -221,7 +221,7 @@ def test_stop_runs_stops_a_run_at_the_time_limit(swept, asked, tmp_path, monkeyp
 
 
 def test_time_measurements_need_no_runs(tmp_path, monkeypatch, capsys):
-    """Times are measured only once, ten times per label in turn.
+    """Each label is measured ten times, in turns. A second command does not measure again.
 
     The table and the verdicts use these measurements.
     """

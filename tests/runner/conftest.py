@@ -5,7 +5,7 @@ import pytest
 
 
 class Killed(BaseException):
-    """Simulates a kill: nothing in the library catches this exception."""
+    """An exception that simulates a kill. The library never catches this exception."""
 
 
 @pytest.fixture

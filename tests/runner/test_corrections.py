@@ -131,7 +131,7 @@ def test_a_correction_after_the_last_checkpoint_is_repeated_once(
 
 
 def interrupting(monkeypatch, calls):
-    """Send Ctrl-C in the given simulator calls of the re-evaluation."""
+    """Send Ctrl-C during the given calls of the re-evaluation."""
     original, seen = corrections.estimates, [0]
 
     def estimates(*arguments):

@@ -152,7 +152,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_ends_the_run():
 
 
 def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
-    """Occasional exceptions lose only rows. If every call raises, the run ends. It can be resumed."""
+    """Occasional exceptions cost only some rows. If all calls raise, the run ends but can be resumed."""
     refused = [0.8]
 
     def simulate(x):

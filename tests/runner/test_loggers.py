@@ -47,7 +47,7 @@ def init(project, name, config):
 
 @pytest.fixture
 def like_wandb(tmp_path, monkeypatch):
-    """Create a module with a part of wandb's interface. The module records all calls."""
+    """Create a module with part of wandb's interface. The module records all calls."""
     monkeypatch.chdir(tmp_path)
     Path("likewandb.py").write_text(textwrap.dedent(LIKE_WANDB))
     monkeypatch.syspath_prepend(tmp_path)

@@ -86,7 +86,7 @@ def send(which):
 
 @pytest.fixture
 def compiled(traced_once):
-    """Return a list of the functions that are compiled from now on, by name."""
+    """Return a list that receives the name of each function that is compiled from now on."""
     names = []
 
     def note(event, seconds, fun_name="", **about):

@@ -41,7 +41,7 @@ def folder(whole, tmp_path):
 
 @pytest.fixture(scope="module")
 def checkpoints(whole):
-    """The two checkpoints of the run, oldest first, as bytes by name."""
+    """The contents of the run's two checkpoints as bytes, by name, oldest first."""
     found = {f.name: f.read_bytes() for f in sorted(whole.folder.glob("checkpoints/*.npz"))}
     assert list(found) == ["00000006.npz", "00000012.npz"]
     return found
@@ -277,7 +277,7 @@ def test_damaged_checkpoints_do_not_replace_new_ones(folder):
 
 
 def forged_log(folder, part, name, change):
-    """Keep only the last checkpoint, with a changed column of its log. None removes the column."""
+    """Keep only the last checkpoint. Apply `change` to a column of its log, or remove it if None."""
     older, file = sorted(folder.glob("checkpoints/*.npz"))
     older.unlink()
     about, state, parts = checkpoint._read(file)

@@ -169,7 +169,7 @@ def test_a_restarted_lane_steps_like_a_new_one():
     x, utilities = ask(jax.random.key(10), fresh), random_utilities(15)
     stepped, expected = tell(state, x, utilities), tell(fresh, x, utilities)
     assert_same(lanes_of(stepped, [0, 2]), lanes_of(expected, [0, 2]))
-    # In every entry, Adam's first step is as long as the learning rate.
+    # Adam's first step changes every entry by the learning rate.
     step = np.abs(np.asarray(stepped.mean) - means(14))
     np.testing.assert_allclose(step[[0, 2]], np.full((2, DIM), 0.01), rtol=1e-3)
 

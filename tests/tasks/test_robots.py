@@ -128,7 +128,8 @@ def test_the_features_of_the_ant_are_the_contact_shares_of_its_feet():
     for i in range(N):
         length = int(outcome.length[i])
         expected = contacts_of_mujoco(task, recorded, i, length).mean(axis=0)
-        # Rounding may change the sign of a distance near zero. The tolerance allows this in one step.
+        # Rounding may change the sign of a distance near zero. The tolerance allows this in one step per
+        # episode.
         np.testing.assert_allclose(feature[i], expected, atol=1.01 / length)
     assert np.ptp(feature) > 0.3
 

@@ -257,7 +257,7 @@ def test_without_a_renderer_an_error_message_names_a_remedy(ant_run, capsys, mon
 
 
 def test_the_search_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
-    """A run folder from another person may contain such files."""
+    """A run folder from another person may contain modules with the names of imported modules."""
     for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
         Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
     monkeypatch.delenv("PYTHONPATH", raising=False)
