@@ -28,10 +28,10 @@ class CheckOptions:
     Attributes:
         genotypes: Number of random genotypes, each of which is evaluated twice.
         minutes: Time budget of the suggested run, including re-evaluation, in minutes.
-        evaluations: Evaluation budget of the suggested search, instead of a time budget.
+        evaluations: Evaluation budget of the suggested search, as an alternative to a time budget.
         seed: Seed of the genotypes and of their evaluations.
-        resolution: Number of grid cells along each feature. By default, the grid is that of the task, or
-            has about 2500 cells.
+        resolution: Number of grid cells along each feature. By default, the resolution of the task is
+            used. If the task has no resolution, the grid has about 2500 cells.
         centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
     """
 

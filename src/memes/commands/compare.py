@@ -23,15 +23,15 @@ def compare(
     overwrite: bool = False,
     include_short: bool = False,
 ) -> None:
-    """Compare runs by medians over their seeds and by tests, and draw figures for print.
+    """Compare runs by medians over seeds and by statistical tests, and draw figures for publication.
 
-    Runs of a task that differ only in their seeds form a group.
+    Runs of a task that differ only in the seed form a group.
 
     Args:
         runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'. LABEL=RUN
-            gives runs another label. Links inside folders are not followed.
+            assigns another label. Links inside folders are not followed.
         out: Folder for the tables and figures. By default, it is comparison/, or a new folder such as
-            comparison-take-2/ if that folder is not empty.
+            comparison-take-2/ if comparison/ is not empty.
         overwrite: Replace the files of an earlier comparison in the folder. Other files are kept.
         include_short: Also compare runs with less than half of the median number of generations of their
             label.
@@ -64,7 +64,7 @@ def compare(
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """Return the first default folder that is new or empty; with `overwrite`, the first one."""
+    """Return the first default folder that is new or empty; with `overwrite`, the first default folder."""
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)

@@ -39,7 +39,7 @@ def completion(shell: Literal["bash", "zsh"]) -> None:
     """Print a shell script that completes commands, tasks, algorithms and options.
 
     Args:
-        shell: The shell that runs the script.
+        shell: The shell for which the script is written.
     """
     options = {name: _options_of(name) for name in COMMANDS}
     choices = {

@@ -1,6 +1,6 @@
 """The command `memes`.
 
-Modules that are slow to import are imported only by the commands that need them.
+Each command imports only the modules that it needs, because some imports are slow.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from memes.store.sanitize import printable
 from memes.version import __version__
 
 INTERRUPTED = 130  # exit code after Ctrl-C
-# Libraries fail at import if a variable that begins with one of `VARIABLES` has an unknown value. The
-# variables in `IMPOSSIBLE` prevent compilation, or make JAX report every empty cell as an error.
+# Some libraries fail at import if a variable that begins with one of `VARIABLES` has an invalid value.
+# The variables in `IMPOSSIBLE` prevent compilation, or cause JAX to report every empty cell as an error.
 VARIABLES = ("JAX_", "MUJOCO_GL")
 IMPOSSIBLE = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS")
 OVERVIEW = """usage: memes COMMAND ...
@@ -34,7 +34,7 @@ Quality-diversity search with many evolution strategies at once.
 'memes COMMAND --help' explains a command and its options."""
 
 # Arguments and summary of each command, as in the help. A command is a function in the module of the
-# same name, and the parameters of the function are its options.
+# same name. The parameters of this function are the options of the command.
 COMMANDS = {
     "run": ("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
     "check": ("TASK [OPTIONS]", "evaluate a few genotypes: time, bounds, noise, a suggested run"),
@@ -106,7 +106,7 @@ def _open_streams() -> None:
 
 
 def _culprit(error: BaseException) -> str | None:
-    """Return the environment variable that caused an exception of a library, if there is one."""
+    """Return the environment variable that caused a library to raise an exception, if there is one."""
     names = [name for name in os.environ if name.startswith(VARIABLES)]
     named = [name for name in names if name in str(error).upper()]  # JAX's flags are in lower case
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -156,7 +156,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
 
 
 def _drop_output() -> None:
-    """Discard output that cannot be printed, because Python would try to print it again at exit."""
+    """Discard output that cannot be written, because Python would otherwise try again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -199,8 +199,8 @@ def _run(name: str, words: list[str]) -> int:
 def _set_defaults(command: str) -> None:
     """Set environment variables that libraries read at import, unless the user has set them.
 
-    Programs compiled by JAX are cached for later runs. OpenBLAS, which decomposes the matrices of
-    CMA-ES, uses one thread, because several threads are a hundred times slower on shared cores.
+    Programs that JAX compiles are cached for later runs. OpenBLAS, which decomposes the matrices of
+    CMA-ES, uses one thread, because several threads can be a hundred times slower on shared cores.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
     if command == "view":  # the accelerator is left to the run that the page shows
@@ -217,7 +217,7 @@ def script() -> None:
     module = sys.modules.get("memes.runner.multihost")
     group = module and module.process_group()
     if (code > 128 or (code and group and group.count > 1)) and not (group and group.over):
-        # A normal exit would wait for device computations that are not finished, or for other processes.
+        # A normal exit would wait for unfinished device computations or for other processes.
         _drop_output()
         os._exit(code)
     sys.exit(code)

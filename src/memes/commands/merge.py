@@ -13,10 +13,10 @@ from memes.store.sanitize import printable
 
 
 def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
-    """Merge the archives of runs of one task, and keep the fittest elite in each cell.
+    """Merge the archives of several runs of a task, and keep the fittest elite in each cell.
 
-    The result has the cells of the first archive. Elites keep the generation and the lane in which their
-    run found them. `memes.load_archive` reads the file.
+    The result has the cells of the first archive. Elites keep the generation and the lane of their
+    original run. Use `memes.load_archive` to read the file.
 
     Args:
         runs: Run folders, folders of runs, patterns such as 'runs/arm-*', or files such as
@@ -50,7 +50,7 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
 
 
 def _task(place: Path) -> str | None:
-    """Return the name of the task of a run folder; None for a file."""
+    """Return the name of the task in a run folder, or None for a file."""
     if not place.is_dir():
         return None
     config = load_config(place).config

@@ -9,7 +9,7 @@ from memes.store.sanitize import printable
 
 
 def plot(runs: tuple[str, ...]) -> None:
-    """Draw the figures of runs again.
+    """Redraw the figures of runs.
 
     The figures are archive.png, curves.png and, for tasks on a map, positions.png.
 
@@ -19,7 +19,7 @@ def plot(runs: tuple[str, ...]) -> None:
     places, unfinished = readable(find(runs))
     for note in unfinished:
         print(printable(note))
-    # All runs are loaded before the first figure is drawn, so that errors appear first.
+    # All runs are loaded before the first figure is drawn, so that errors are reported early.
     for run in [load_run(folder) for folder in places]:
         for file in save_figures(run):
             print(printable(str(file)))

@@ -47,7 +47,7 @@ def reevaluate(
         statistic: Statistic that summarises the evaluations of an elite.
         task: Task as in 'memes run', if it is a custom task. Its code is executed.
         quiet: Do not show progress.
-        worker_options: Workers that evaluate a simulator.
+        worker_options: Options of workers that evaluate a simulator.
     """
     at_least(1, samples=samples)
     saved, place = load_run(run), run.absolute()  # because a simulator may change the current folder
@@ -64,7 +64,7 @@ def reevaluate(
         saved = saved._replace(folder=place)
         with only_writer(place), Reporter(show=not quiet) as report:
             remove_unfinished(place)
-            # After a run was killed, its archive may be older than its metrics.
+            # If a run was killed, its archive may be older than its metrics.
             n = len(saved.lanes["generation"])
             saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})
             done = corrected(
@@ -83,7 +83,7 @@ def reevaluate(
 
 
 def evaluates_alike(task: Task, archive: Archive) -> bool:
-    """Return True if evaluations of a few elites with different keys are equal."""
+    """Return True if evaluations of a few elites do not depend on the key."""
     x = np.asarray(archive.genotypes)[np.asarray(archive.occupied)][:ELITES]
     function = jax.jit(partial(evaluate, task)) if task.jit else partial(evaluate, task)
     if not len(x):

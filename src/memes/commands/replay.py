@@ -41,28 +41,29 @@ def replay(
     """Play an elite of a saved run in its simulator.
 
     Without --video, --sheet or --paths, the page of 'memes view' shows the elite next to the archive
-    until Ctrl-C. The page can only be opened with the printed address, and only on this machine.
+    until Ctrl-C. The page can only be opened on this machine, with the printed address.
 
     Args:
         run: Folder of the run.
         cell: Cell of the elite, as an index or as grid coordinates.
-        feature: Select the elite with the nearest feature.
+        feature: Select the elite whose feature is nearest to this one.
         best: Select the fittest elite, which is the default.
         random: Select a random elite.
-        seed: Number of the start, if the task draws it at random.
-        video: Write a video to this file, which ends with .mp4, .gif or .webp.
+        seed: Seed of the initial state, if the task has random initial states.
+        video: Write a video to this file, whose name ends with .mp4, .gif or .webp.
         size: Width and height of the video in pixels.
         camera: Camera for videos and frames. follow moves with the robot. wide and above show the whole
-            path and all walls from the side or from above. auto is wide if there are walls, and
-            otherwise follow.
+            path and all walls, from the side or from above. auto selects wide if there are walls, and
+            follow otherwise.
         rate: Pictures per second of the video. By default, there is one picture per simulator state.
         sheet: Write twelve frames of the episode to this .png file.
-        paths: Write the paths of the robot on the ground from several starts to this .png file.
-        draws: Number of starts for --paths.
-        port: Port of the page in the browser. If it is in use, the next free port is used.
+        paths: Draw the paths of the robot on the ground from several initial states, and write them to
+            this .png file.
+        draws: Number of initial states for --paths.
+        port: Port of the page in the browser. If this port is in use, the next free port is used.
         task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
-    # Problems with files and programs are reported before the episodes, which take time.
+    # Problems with files and programs are reported before the episodes are played, which takes time.
     if video:
         check_video("video", video)
     for option, file in {"sheet": sheet, "paths": paths}.items():
@@ -100,7 +101,7 @@ def replay(
 
 
 def _described(title: str, task: Task, archive: Archive, cell: int, episode: Recording) -> str:
-    """Return a table of the stored evaluation of an elite and the evaluation of an episode."""
+    """Return a table that compares the stored evaluation of an elite with an episode."""
     stored = "stored", archive.fitness[cell], *archive.feature[cell]
     played = "this episode", episode.fitness, *episode.feature
     names = "", "fitness", *task.feature_names

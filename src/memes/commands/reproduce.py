@@ -49,29 +49,30 @@ def reproduce(
     list: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Run the experiments of the paper, and judge its claims.
+    """Run the experiments of the paper, and check its claims.
 
-    At the end, the command writes tables and figures of each experiment, and a verdict on each claim.
-    Finished runs are not repeated. If a sweep was stopped or killed, the same command continues it.
+    At the end, the command writes tables and figures for each experiment, and a verdict on each claim.
+    Finished runs are not repeated. If a sweep was stopped or killed, the same command continues the
+    sweep.
 
     Args:
         experiments: Names of experiments, or 'all'. --list shows the names.
         tasks: Tasks of the paper to run.
-        labels: Run only these labels of the experiments, to distribute a sweep over machines.
-        scale: Settings of the paper, for a GPU, or far smaller settings for a laptop.
-        seeds: Number of seeds. By default, it is the paper's number, which is 10 or 5.
+        labels: Run only algorithms with these labels, for example to distribute a sweep over machines.
+        scale: Settings: those of the paper, for a GPU, or much smaller settings, for a laptop.
+        seeds: Number of seeds. The default is the number in the paper, which is 10 or 5.
         first_seed: The first seed.
         generations: Number of generations. The default depends on the scale.
         out: Folder for the results, with a subfolder per scale.
         summaries: Summaries of runs from other machines, as files, folders of files, or run folders.
         seeds_per_batch: Number of seeds that run as one batch. By default, a batch has as many seeds as
             fit into memory, or one seed if the task has a simulator.
-        minutes: Start no run after this number of minutes. The same command continues later.
-        stop_runs: When --minutes are over, also stop the current run. It continues later from its
+        minutes: Time after which no new run is started. The same command continues the sweep later.
+        stop_runs: Also stop the current run after --minutes. The run later continues from its
             checkpoint.
         keep_archives: Keep the run folders. Otherwise, only a summary of each run is kept.
         runs_only: Write no tables, figures or verdicts.
-        report_only: Write tables, figures and verdicts from the existing summaries, without new runs.
+        report_only: Write tables, figures and verdicts for existing summaries, without new runs.
         list: List the experiments and their runs, and exit.
         quiet: Do not show progress.
     """
@@ -169,7 +170,7 @@ def check_results(folder: Path) -> None:
 
 @contextmanager
 def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints messages of a sweep. If the sweep stops, print how to continue it."""
+    """Yield a function that prints messages of a sweep. If the sweep stops, explain how to continue."""
     errors = Terminal(stderr=True, highlight=False)
     if scale == "paper" and default_backend() == "cpu":
         errors.print("no GPU found: '--scale laptop' is faster on a CPU")

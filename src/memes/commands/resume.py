@@ -22,7 +22,7 @@ from memes.tasks import TASKS
 
 
 def whose(option: str) -> str:
-    """Return the reason why an option of `memes run` is not an option of `memes resume`."""
+    """Explain why an option of `memes run` is not an option of `memes resume`."""
     if option == "evaluations":
         return "is fixed by the run: extend it with --generations N"
     makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
@@ -47,17 +47,18 @@ def resume(
     """Continue a run, or the runs of several seeds, as if they had not been stopped.
 
     Args:
-        run: Folder of the run, or of several seeds.
-        generations: Total number of generations. By default, it is the number of the original run.
+        run: Folder of the run, or a folder that contains the runs of several seeds.
+        generations: Total number of generations. By default, the number of the original run is used.
         task: Task as module:name or file.py:name, if it is a custom task. Its code is executed.
         algorithm: Algorithm as module:name or file.py:name, if it is a custom algorithm. Its code is
             executed.
         track: Tools that receive the metrics, as in 'memes run'.
-        devices: Number of devices. By default, it is the greatest available number that divides the
-            number of shards.
+        devices: Number of devices. By default, the largest available number that divides the number of
+            shards is used.
         quiet: Do not show progress.
-        worker_options: Workers that evaluate a simulator.
-        host_options: Addresses of processes. Their number may differ from that of the original run.
+        worker_options: Options of workers that evaluate a simulator.
+        host_options: Options of runs on several processes. The number of processes may differ from the
+            original run.
     """
     start = Path.cwd()
     processes = join_processes(**vars(host_options))

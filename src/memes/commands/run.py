@@ -84,7 +84,7 @@ def better_choice(
 ) -> str:
     """Return a message that recommends an algorithm for a custom task.
 
-    The default algorithm is best only for long runs on uncertain tasks.
+    The default algorithm is the best choice only for long runs on uncertain tasks.
     """
     each = algorithm.batch_size * algorithm.task.cost
     budget = evaluations or generations * each
@@ -105,7 +105,7 @@ def better_choice(
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Print a message if the context lasts longer than `PATIENCE`."""
+    """Print a message if the context takes longer than `PATIENCE`."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()
@@ -131,16 +131,16 @@ def join_from(words: list[str]) -> ProcessGroup:
 
 
 def from_there(path: str | Path, start: Path) -> Path:
-    """Return a path that is relative to `start`, because custom code may change the current folder."""
+    """Resolve a path relative to `start`, because custom code may change the current folder."""
     return Path(path) if Path.cwd() == start else start / path
 
 
 @contextmanager
 def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator[Path]:
-    """Make the first free folder under runs/ for the given names of a task and an algorithm.
+    """Make a new folder under runs/ that is named after a task and an algorithm.
 
-    The folder is made immediately, so that no other command uses it. It is removed at the end if it is
-    empty.
+    The folder is made immediately, so that no other command uses the same folder. It is removed at the
+    end if it is empty.
     """
     runs = from_there("runs", start)
     base = runs / "-".join(re.sub(r"\W+", "-", name).strip("-")[:LONGEST] or "unnamed" for name in names)

@@ -38,21 +38,23 @@ def video(
     seed: int = 0,
     task: str | None = None,
 ) -> None:
-    """Make a video that shows how the archive of a saved run fills up, next to some elites.
+    """Make a video that shows how the archive of a saved run fills up, next to selected elites.
 
     Elites are drawn as on the page of 'memes view', and appear in the generation that found them. Robots
-    and points move at real speed. For tasks without a drawing, the video shows only the archive.
+    and points move in real time. If a task has no drawing of its elites, the video shows only the
+    archive.
 
     Args:
         run: Folder of the run.
-        out: File for the video, which ends with .mp4, .gif or .webp.
+        out: File for the video, whose name ends with .mp4, .gif or .webp.
         seconds: Length of the video in seconds.
-        elites: Number of elites to show. They are from the fitter half, and far from each other.
+        elites: Number of elites to show. They belong to the fitter half of the elites, and their
+            features are far from each other.
         cells: Show the elites of these cells instead.
         size: Width and height in pixels.
         camera: Camera for robots, as in 'memes replay'.
         rate: Pictures per second.
-        seed: Number of the start of the episodes, if the task draws it at random.
+        seed: Seed of the initial states, if the task has random initial states.
         task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
     check_video("out", out)

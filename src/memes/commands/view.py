@@ -22,20 +22,21 @@ BESIDE = "from memes.commands.view import beside; beside()"
 def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) -> None:
     """Show runs in the browser, including runs in progress.
 
-    The page shows the archive, the curves and the lanes. A click on a cell shows its elite. The page can
-    only be opened with the printed address, and only on this machine. Ctrl-C ends the command. The run
-    folders are not changed.
+    The page shows the archive, the curves and the lanes. Click on a cell to see its elite. The page can
+    only be opened on this machine, with the printed address. Ctrl-C ends the command. The run folders
+    are not changed.
 
     Args:
-        runs: Folders of runs, or patterns such as 'runs/arm-*'. Folders may still be without a run.
-        port: Port of the page. If it is in use, the next free port is used.
+        runs: Folders of runs, or patterns such as 'runs/arm-*'. A folder may be empty until its run
+            starts.
+        port: Port of the page. If this port is in use, the next free port is used.
         task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
     browse(runs, rebuilt(task), port=port)
 
 
 def rebuilt(task: str | None) -> Callable[[Run], Task]:
-    """Return a function that rebuilds the task of a run. `task` names a custom task."""
+    """Return a function that rebuilds the task of a run. `task` is the name of a custom task."""
     return lambda run: task_from_run(run, task)
 
 
@@ -43,13 +44,13 @@ def rebuilt(task: str | None) -> Callable[[Run], Task]:
 def viewed(out: Path, task: str) -> Iterator[None]:
     """Serve the page of a run in a separate process during the run.
 
-    After the run, the page is served until Ctrl-C, unless the run failed.
+    After a successful run, the page is served until Ctrl-C.
     """
     check_browser()
     own = task if ":" in task else ""
     command = [sys.executable, "-P", "-c", BESIDE, str(out), own, str(os.getpid())]
-    # The page uses the CPU, because the run needs the accelerator. It has a separate session, so that
-    # Ctrl-C stops only the run.
+    # The page uses the CPU, because the run needs the accelerator. The process has a separate session,
+    # so that Ctrl-C stops only the run.
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     page = subprocess.Popen(command, env=environment, start_new_session=True)
     try:

@@ -1,4 +1,4 @@
-"""Parsing of commands that start runs, with their task, algorithm, options, scale and TOML file."""
+"""Parsing of commands that start runs: the task, algorithm, options, scale and TOML file."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from memes.task import Task
 from memes.tasks import TASKS
 from memes.validation import described, fits
 
-# Defaults of each scale, by option. Options that a task or an algorithm does not have are ignored. A
-# scale never makes an option larger than its usual default.
+# Defaults of each scale, by option. Options that the task or algorithm does not have are ignored. A
+# scale never sets an option to a larger value than the option's usual default.
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {"generations": 2000},
     "laptop": {
@@ -118,25 +118,26 @@ class Choice:
     """Options of a command that starts runs.
 
     Attributes:
-        algorithm: An algorithm of `memes list`, or a custom algorithm as module:name or file.py:name,
-            which is a function of a task and its cells. With --help, its options are listed.
+        algorithm: An algorithm from `memes list`, or a custom algorithm as module:name or file.py:name,
+            which is a function of a task and its cells. --help then also lists its options.
         scale: Default values of the options, either the paper's values for a GPU, or smaller values for
             a laptop.
-        out: Folder for the results, with a subfolder per seed if there are several seeds. By default, a
-            new folder under runs/ is used.
+        out: Folder for the results. With several seeds, each seed has a subfolder. By default, a new
+            folder under runs/ is used.
         seeds: Number of seeds to run, starting with --seed. Each seed has a separate folder.
-        label: Name of the algorithm in folders, tables and figures. By default, it is the name of the
+        label: Label of the algorithm in folders, tables and figures. By default, it is the name of the
             algorithm.
-        resolution: Number of grid cells along each feature. By default, the grid is that of the task, or
-            has about 2500 cells.
+        resolution: Number of grid cells along each feature. By default, the resolution of the task is
+            used. If the task has no resolution, the grid has about 2500 cells.
         centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
         track: Tools that receive the metrics during the run: tensorboard, wandb, or a module with the
-            same functions as wandb. With tensorboard, the folder of the run contains its event files.
+            same functions as wandb. The event files of tensorboard are written to the folder of the run.
         worker_rows: Number of genotypes that a worker receives at a time.
         quiet: Do not show progress.
-        view: Show the run in the browser, like 'memes view', during the run and then until Ctrl-C.
-        config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
-            heading such as [me] apply only to that algorithm. Flags override the file.
+        view: Show the run in the browser, like 'memes view'. The page remains after the run until
+            Ctrl-C.
+        config: TOML file that contains any of these options, such as lanes = 64, and the task. Options
+            below a heading such as [me] apply only to that algorithm. Flags override the file.
     """
 
     algorithm: str = "memes"
@@ -171,7 +172,7 @@ class Parsed(NamedTuple):
         make_algorithm: Function that makes the algorithm.
         choice: Options of the command.
         worker_options: Options of workers.
-        host_options: Options of several processes.
+        host_options: Options of runs on several processes.
         running: Arguments of `memes.run`.
         observing: Settings of observers.
         task_options: Options of the task.
@@ -206,7 +207,7 @@ class Parsed(NamedTuple):
         return [*usual, *map(Logger, self.choice.track)]
 
     def build(self, executor: Executor | None = None) -> Algorithm:
-        """Build the algorithm on its task. If there is an executor, it evaluates the task."""
+        """Build the algorithm and its task. If there is an executor, it evaluates the task."""
         task = made(Task, self.task, self.make_task, **self.task_options)
         task = on_workers(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
@@ -241,7 +242,7 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     Args:
         words: Words of the command line after the command.
         program: The command, such as `memes run`.
-        changes: Further defaults, which override those of the scale.
+        changes: Further defaults, which override the defaults of the scale.
     """
     own = run_options()
     shared = _all(own)
@@ -298,10 +299,10 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
 
 
 def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | None:
-    """Return the first word that is neither a flag nor the value of an option; None if there is none.
+    """Return the first word that is neither a flag nor the value of an option, or None.
 
-    The options of the task are not known yet. A word after such an option is returned only if there is
-    no other candidate.
+    At this point, the options of the task are unknown. A word after an unknown option is returned only
+    if there is no other candidate.
     """
     line = split(words, options)
     after = (value for flag in line.flags if flag.name not in options for value in flag.values)
@@ -336,7 +337,8 @@ def _entries(
             fits(value, hint) and value != [],
             f"{name} in '{file}' must be {described(hint)}, got {value!r}",
         )
-        # TOML has lists instead of tuples, strings instead of paths, and some floats are integers.
+        # TOML has lists instead of tuples and strings instead of paths, and floats may be written as
+        # integers.
         kinds = (hint, *typing.get_args(hint))
         if isinstance(value, list):
             value = tuple(value)
@@ -349,7 +351,7 @@ def _entries(
 
 
 def _whose(task: Any, algorithm: Any, name: str) -> str:
-    """Return a phrase that names the other algorithms or tasks that have an option."""
+    """Return a phrase that lists other algorithms or tasks with the given option."""
     owners = [preset.name for preset in PRESETS.values() if name in options_of(preset.build)]
     if owners:
         return f"is an option of {', '.join(owners)}, not of {algorithm}"

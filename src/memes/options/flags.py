@@ -1,7 +1,7 @@
 """Flags, keys of TOML files and help texts, derived from the declarations of options.
 
 An option is a field of a preset or observer, or a keyword-only parameter of a function such as
-`memes.run`. The docstring of the class or function contains its help text.
+`memes.run`. The help text of the option is in the docstring of the class or function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from memes.store.files import as_path
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes per file, and of dots per line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
-# Other words for options, and the options that they may mean. A command suggests those that it has.
+# Synonyms of options, and the options that a user may mean. A command suggests only its own options.
 MEANT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("epochs", "gens", "iters", "itrs", "num_generations"), ("generations",)),
     **dict.fromkeys(("budget", "evals", "num_evaluations", "max_evaluations"), ("evaluations",)),
@@ -46,12 +46,12 @@ MEANT: dict[str, tuple[str, ...]] = {
     "starts": ("draws",),
     "random_seed": ("seed",),
 }
-# Minimum and maximum width of a help text, and width of its column of flags.
+# Minimum and maximum width of a help text, and width of the column of flags.
 NARROWEST, WIDEST, FLAGS = 40, 100, 30
 
 
 class Flag(NamedTuple):
-    """A flag of a command line.
+    """A flag in a command line.
 
     Attributes:
         word: The flag as written, such as `-g`, `--lanes` or `--no-view`.
@@ -71,7 +71,7 @@ class CommandLine(NamedTuple):
     flags: list[Flag]
 
     def value(self, name: str) -> str | None:
-        """Return the last value of an option; None if it is not given."""
+        """Return the last value of an option, or None if the option is not given."""
         values = [flag.values[0] for flag in self.flags if flag.name == name and flag.values]
         return values[-1] if values else None
 
@@ -143,7 +143,7 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Return True if a word can be a further value of a flag, which may accept only numbers."""
+    """Return True if a word can be a further value of a flag. Some flags accept only numbers."""
     kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
     numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
     if not numbers:
@@ -156,7 +156,7 @@ def _may_follow(word: str, hint: Any) -> bool:
 
 
 def _spelt(hint: Any) -> str:
-    """Return the notation for the values of an option in a help text, such as INT or {a,b}."""
+    """Return the placeholder for the values of an option in a help text, such as INT or {a,b}."""
 
     def spelt(kind: Any) -> str:
         parts = typing.get_args(kind)
@@ -189,7 +189,7 @@ def _value(flag: Flag, hint: Any) -> Any:
 
 
 def _converted(kind: Any, words: Sequence[str]) -> Any:
-    """Convert words to a value of a type, or raise a `ValueError` if that is impossible."""
+    """Convert words to a value of a type, or raise a `ValueError` if this is impossible."""
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         parts = parts[:1] * len(words) if parts[-1] is Ellipsis else parts
@@ -228,7 +228,7 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 
 
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
-    """Replace the defaults of options by smaller values of a scale, and by the entries of a file."""
+    """Replace the defaults of options with smaller values of a scale and with the entries of a file."""
     found = {}
     for name, option in options.items():
         value = option.default
@@ -241,7 +241,7 @@ def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]
 def read(
     words: Sequence[str], groups: Mapping[str, Options]
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the values of the options of each group, and the positional words of a command line."""
+    """Parse a command line. Return the values of the options in each group, and the positional words."""
     options = {name: option for group in groups.values() for name, option in group.items()}
     line = split(words, options)
     given = {flag.name: _value(flag, options[flag.name].hint) for flag in line.flags}
@@ -261,7 +261,7 @@ def call(
     program: str,
     whose: Callable[[str], str] = lambda name: "",
 ) -> int:
-    """Call the function of a command with the values of its command line, and return the exit code.
+    """Call the function of a command with the values from the command line, and return the exit code.
 
     Keyword-only parameters of the function are options. The other parameters are positional.
 
@@ -287,7 +287,7 @@ def call(
 
 
 def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: str) -> list[Any]:
-    """Return the values of positional arguments, each from one word or from all remaining words."""
+    """Return the values of positional arguments. A value is one word or all remaining words."""
     arguments: list[Any] = []
     for name, parameter in placed.items():
         several = typing.get_origin(parameter.annotation) is tuple
@@ -350,7 +350,7 @@ def show_help(
 
 
 def _left(name: str, option: Parameter) -> str:
-    """Return the notation for an option in a help text, such as -g, --generations INT."""
+    """Return the left column of an option in a help text, such as -g, --generations INT."""
     letter = next((f"-{letter}, " for letter, of in SHORT.items() if of == name), "")
     if _most_values(option.hint) == 0:
         off = "" if option.default is False else f", --no-{name.replace('_', '-')}"
@@ -359,7 +359,7 @@ def _left(name: str, option: Parameter) -> str:
 
 
 def _told(option: Parameter) -> str:
-    """Return the help text of an option, with its default if it has one."""
+    """Return the help text of an option, including any default."""
     text = (option.help or "").replace("If None, ", "By default, ").replace("`", "'")
     if option.default is REQUIRED:
         return f"{text} (required)".strip()
@@ -385,8 +385,8 @@ def check_flags(
 ) -> None:
     """Raise a `UsageError` if a flag is not among the options.
 
-    `whose(name)` returns a phrase for the error message that describes to what an option belongs. It is
-    empty if there is no such option.
+    For the error message, `whose(name)` describes which tasks or algorithms have the option. The phrase
+    is empty if there is no such option.
     """
     for flag in split(words, options).flags:
         if flag.name not in options:
@@ -397,7 +397,7 @@ def check_flags(
 
 
 def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
-    """Return a hint about an unknown flag, which is the option that it probably means, if any."""
+    """Return a hint about an unknown flag: the option that the user probably meant, or the options."""
     name = flag.name.lower().replace("-", "_")
     meant = [option for option in MEANT.get(name, ()) if option in options]
     begun = [option for option in options if len(name) > 2 and option.startswith(name)]
@@ -410,7 +410,7 @@ def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """Return the last value of an option in words whose other options are not known yet."""
+    """Return the last value of an option in a command line whose other options are not yet known."""
     return split(words, {}).value(option)
 
 
@@ -422,7 +422,7 @@ def read_toml(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
     require(len(text) <= MOST_TOML, f"config: '{file}' has more than {MOST_TOML:,} bytes")
-    # The time to read a dotted name is quadratic in its number of dots.
+    # The parsing time of a dotted name is quadratic in the number of dots.
     shallow = all(line.count(b".") <= MOST_DOTS for line in text.splitlines())
     require(shallow, f"config: '{file}' is nested too deeply")
     try:

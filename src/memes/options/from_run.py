@@ -1,7 +1,7 @@
 """Tasks and algorithms of saved runs, rebuilt from their `config.json`.
 
-Custom code that a run folder names is never executed automatically. The user must name a custom task or
-a custom algorithm again.
+Custom code that is named in a run folder is never executed automatically. Instead, the user must name
+the custom task or algorithm again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def task_from_run(run: Run, name: str | None = None, executor: Executor | None =
 
     Args:
         run: The run.
-        name: Task as in `memes run`, if it is a custom task, or if the run does not record it.
-        executor: Executor that evaluates the task; by default, this process evaluates it.
+        name: Name of the task as in `memes run`, if it is a custom task, or if the run does not record
+            the name.
+        executor: Executor that evaluates the task. By default, this process evaluates it.
     """
     # The backend of the run may need a device that this machine does not have.
     task = _rebuilt_task(run.folder, run.config, name, executor, backend="auto")
@@ -57,9 +58,9 @@ def algorithm_of(
 
     Args:
         path: Folder of the run.
-        task: Task, as in `task_from_run`.
-        algorithm: Algorithm as in `memes run`, if it is a custom algorithm.
-        executor: Executor that evaluates the task; by default, this process evaluates it.
+        task: Name of the task, as in `task_from_run`.
+        algorithm: Name of the algorithm as in `memes run`, if it is a custom algorithm.
+        executor: Executor that evaluates the task. By default, this process evaluates it.
     """
     config = load_config(path).config
     rebuilt = _rebuilt_task(path, config, task, executor)
@@ -123,7 +124,7 @@ def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str |
 
 @contextmanager
 def _recorded_in(path: Path | None) -> Iterator[None]:
-    """Extend the message of a `UsageError` inside the context by the run that cannot be rebuilt."""
+    """Add the run that cannot be rebuilt to the message of a `UsageError` inside the context."""
     try:
         yield
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Tasks and algorithms by name, including custom ones."""
+"""Tasks and algorithms by name, including custom tasks and algorithms."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ T = TypeVar("T")
 def task_factory(name: str) -> Callable[..., Task]:
     """Return the function that makes the task of this name.
 
-    The task can be a task of the library, an environment of another package such as `gymnasium:NAME`, or
-    a custom task as `module:name` or `file.py:name`.
+    The name can be a task of the library, an environment from another package, such as `gymnasium:NAME`,
+    or a custom task as `module:name` or `file.py:name`.
     """
     if ":" not in name:
         _offer("task", name, Task)
@@ -79,7 +79,7 @@ def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **opt
 
 @contextmanager
 def own_code(what: str) -> Iterator[None]:
-    """Replace an exception of custom code, or its `sys.exit`, by an error message with its location.
+    """Replace exceptions and `sys.exit` in custom code with an error message that states the location.
 
     Errors of the library keep their traceback.
     """
@@ -96,14 +96,14 @@ def own_code(what: str) -> Iterator[None]:
 
 
 def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
-    """Return the cells that the options `resolution` and `centroids` describe."""
+    """Return the cells that are specified by the options `resolution` and `centroids`."""
     require(
         centroids is None or resolution is None,
         "resolution and centroids exclude each other: one is for a grid, the other for a tessellation",
     )
     if centroids is None:
         return grid(task, None if resolution is None else tuple(resolution))
-    # The cells are the same for every seed, so that runs can be compared.
+    # The cells are the same for all seeds, so that runs can be compared.
     return cvt(jax.random.key(0), task, centroids)
 
 
@@ -112,7 +112,7 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
 
 
 def _offer(what: str, name: Any, kind: type) -> None:
-    """Raise a `UsageError` if the name is only a file name, and list suitable objects in the file."""
+    """Raise a `UsageError` that lists suitable objects in a file if the name is only a file name."""
     if not isinstance(name, str) or not name.endswith(".py"):
         return
     with own_code(f"{what} '{name}'"):
@@ -123,7 +123,7 @@ def _offer(what: str, name: Any, kind: type) -> None:
 
 
 def _makes(kind: type, value: Any, module: ModuleType) -> bool:
-    """Return True if a value is of the kind, or looks like a function of the module that makes one."""
+    """Return True if a value is of the kind, or seems to be a function in the module that makes one."""
     if isinstance(value, kind):
         return True
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
@@ -173,7 +173,7 @@ def _file(what: str, where: str) -> ModuleType:
 
 
 def _free_name(file: Path) -> str:
-    """Return a module name for a file, which is its stem unless another importable module has it."""
+    """Return a module name for a file: its stem, unless another importable module has this name."""
     name = file.stem.replace(".", "_")
     try:
         other = importlib.util.find_spec(name)
@@ -184,7 +184,7 @@ def _free_name(file: Path) -> str:
 
 
 def code_of(name: str) -> str | None:
-    """Return the digest of the file of a custom task or algorithm; None if there is no such file."""
+    """Return the digest of the file of a custom task or algorithm, or None if there is no such file."""
     where = name.rpartition(":")[0]
     own = where.endswith(".py")
     file = _files.get(where, where) if own else getattr(sys.modules.get(where), "__file__", None)

@@ -19,7 +19,7 @@ from memes.task import Task
 
 @dataclass(frozen=True)
 class Named:
-    """The evaluator of a custom task, which is sent to workers as a name and options.
+    """The evaluator of a custom task. It is sent to workers as the name and options of the task.
 
     The task itself may contain nested functions, which cannot be pickled.
     """
@@ -39,13 +39,13 @@ def _made(named: Named) -> Task:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """Options of workers that evaluate a simulator in Python.
+    """Options of workers that evaluate a Python simulator.
 
     Attributes:
         workers: Workers that evaluate a task with jit=False: a number of processes, ray, ray:ADDRESS,
             dask:ADDRESS or mpi. Results do not depend on the workers.
-        simulator_timeout: Time in seconds after which a process that has not finished its block is
-            replaced. By default, there is no limit.
+        simulator_timeout: Maximum time in seconds for a block, after which its process is replaced. By
+            default, there is no limit.
     """
 
     workers: str | None = None
@@ -65,7 +65,7 @@ class WorkerOptions:
 def on_workers(
     task: Task, name: str, options: Mapping[str, Any], executor: Executor | None, rows: int = BLOCK
 ) -> Task:
-    """Return the task, parallelised on an executor if there is one.
+    """Return the task. If there is an executor, the task is evaluated on it.
 
     Args:
         task: The task.
