@@ -64,7 +64,7 @@ def compare(
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """Return the first default folder that is new or empty; with `overwrite`, the first default folder."""
+    """Return the first default folder that is new or empty, or with `overwrite` simply the first."""
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)

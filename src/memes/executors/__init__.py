@@ -20,7 +20,7 @@ def workers(which: int | str, *, timeout: float | None = None) -> Executor:
 
     Args:
         which: A number of processes, or `ray`, `ray:ADDRESS`, `dask:ADDRESS` or `mpi`.
-        timeout: Seconds after which a process that has not finished its block is killed. If None,
+        timeout: Maximum time in seconds for a block, after which its process is killed. If None,
             processes are never killed.
 
     Returns:

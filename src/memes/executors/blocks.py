@@ -8,17 +8,18 @@ from typing import Any
 
 from memes.errors import PLACE, UsageError, in_a_line, place_of
 
-# A number of evaluations, and their result. The result is None for a single evaluation that failed.
+# A number of evaluations, and their result. The result is None if they failed.
 Part = tuple[int, Any]
 
 
 def by_halves(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate genotypes, and after an exception evaluate each half of them, down to single genotypes.
+    """Evaluate a batch of genotypes. After an exception, split the batch in half, and repeat.
 
     Returns:
-        The results of consecutive parts, and the last exception, or None if there was none.
+        The results of consecutive parts of the batch, and the last exception, or None if there was no
+        exception.
     """
     try:
         result = evaluate(keys, x)
@@ -50,8 +51,8 @@ def in_worker(
 def sendable(error: BaseException) -> BaseException:
     """Return an exception that can be pickled and restored.
 
-    It is the given exception if possible, and otherwise a `RuntimeError` with the same message. The
-    traceback is lost, but the place in the user's code is stored in the exception.
+    The result is the given exception if possible, and otherwise a `RuntimeError` with the same message.
+    The traceback is lost, but the exception contains the location in the user's code.
     """
     place = place_of(error)
     try:

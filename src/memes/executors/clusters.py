@@ -1,4 +1,4 @@
-"""Executors for Ray, Dask and MPI, each of which needs an optional package."""
+"""Executors for Ray, Dask and MPI. Each executor needs an optional package."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ray(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Disconnect from the cluster, or stop it if it was started here."""
+        """Disconnect from the cluster, or stop the cluster if this process started it."""
         if self._mine:
             self._ray.shutdown()
 
@@ -57,7 +57,7 @@ class Dask(Executor):
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
             raise RunError(f"workers: no Dask scheduler answers at {address}") from error
-        # Dask must not retry, because the caller retries. With `pure=True`, it would reuse failures.
+        # Dask must not retry, because the caller retries. With `pure=True`, Dask would reuse failures.
         self._executor = self._client.get_executor(pure=False, retries=0)
 
     def __str__(self) -> str:

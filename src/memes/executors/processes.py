@@ -1,8 +1,8 @@
-"""Worker processes that may hang, be killed, or run out of memory.
+"""A pool of worker processes that tolerates workers that hang, are killed, or run out of memory.
 
 `concurrent.futures.ProcessPoolExecutor` loses all of its work if one process dies, and cannot end a
-process that hangs. In this module, each process has a thread that sends it one piece of work at a time,
-and replaces the process if it fails.
+process that hangs. In this module, a separate thread for each process sends one piece of work at a time
+to the process, and replaces the process if it fails.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _starting = threading.Lock()
 
 
 class WorkerDied(RuntimeError):  # noqa: N818  (named as users read it: "raised WorkerDied: ...")
-    """The exception for a process that ended before it finished its work."""
+    """An exception for a process that ended before it finished its work."""
 
 
 class Processes(Executor):
     """A pool of worker processes, which are replaced if they die or time out.
 
-    Processes start when there is work. Work that a process did not finish raises `WorkerDied` or
-    `TimeoutError`.
+    Processes are started when there is work. If a process does not finish its work, the future raises
+    `WorkerDied` or `TimeoutError`.
     """
 
     def __init__(self, count: int, *, timeout: float | None = None) -> None:
@@ -55,7 +55,7 @@ class Processes(Executor):
         return f"{self.count} worker{'s' * (self.count > 1)}{replaced}"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit work, which is a function that can be pickled, and its arguments."""
+        """Submit a function, which must be picklable, and its arguments."""
         if self._over:
             raise RuntimeError("these workers have been shut down")
         try:
@@ -70,7 +70,7 @@ class Processes(Executor):
         if not self._threads:
             atexit.register(self._abandon)
         if len(self._threads) < self.count:
-            # The threads are daemons, because Python would wait for other threads before it shuts this
+            # The threads are daemons. Otherwise, Python would wait for them at exit before it shuts this
             # executor down.
             self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
             self._threads[-1].start()
@@ -79,8 +79,8 @@ class Processes(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes.
 
-        By default, the processes finish all submitted work first. Without `wait`, or with
-        `cancel_futures`, waiting work is cancelled, and the processes are killed.
+        By default, the processes first finish all submitted work. Without `wait`, or with
+        `cancel_futures`, pending work is cancelled, and the processes are killed.
         """
         self._over = True
         atexit.unregister(self._abandon)
@@ -142,15 +142,15 @@ class Processes(Executor):
         return process, ours
 
     def _answer(self, process: SpawnProcess, pipe: Connection, work: bytes) -> tuple[bool, Any]:
-        """Send work to a process, and wait for its answer.
+        """Send work to a process, and wait for the result.
 
         Returns:
             True and the result of the work, or False and its exception.
         """
         try:
             pipe.send_bytes(work)
-            # The process first reports that it begins, so the time of imports is not limited by the
-            # timeout.
+            # The process first reports that it begins, so that the timeout does not include the time of
+            # imports.
             for limit in (self.timeout and max(self.timeout, SECONDS_TO_START), self.timeout):
                 if not pipe.poll(limit):
                     raise TimeoutError(f"a worker had no result after {limit:g} s")
@@ -174,9 +174,9 @@ class Processes(Executor):
 
 @contextmanager
 def inherited() -> Iterator[None]:
-    """Set the environment variables that new processes inherit, for the duration of the context.
+    """Set environment variables for new processes, which inherit them, for the duration of the context.
 
-    Numbers of threads that the user has set are not changed.
+    If the user has set a number of threads, this setting is not changed.
     """
     new = ENVIRONMENT | {name: os.environ[name] for name in THREADS if name in os.environ}
     before = {name: os.environ.get(name) for name in new}

@@ -1,4 +1,4 @@
-"""Evaluation of tasks with an ordinary Python simulator on the workers of an executor."""
+"""Evaluation of tasks with a Python simulator on the workers of an executor."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def parallelize(
 ) -> Task:
     """Return a task whose genotypes are evaluated on the workers of an executor.
 
-    Workers get blocks of a fixed number of genotypes, and results are returned in order. Therefore
-    results do not depend on the number of workers. Workers must be able to import `evaluate`. It gets
-    the keys as NumPy arrays, which `seeds_from_keys` accepts.
+    Workers get blocks of a fixed number of genotypes, and results are returned in order. Therefore,
+    results do not depend on the number of workers. Workers must be able to import `evaluate`. The keys
+    are passed to it as NumPy arrays, which `seeds_from_keys` accepts.
 
-    If the worker of a block is lost, the block is evaluated once more, and then each of its genotypes
-    separately. A genotype whose worker is lost again evaluates to NaN.
+    If the worker of a block is lost, the block is evaluated again. If this fails, each genotype of the
+    block is evaluated separately. If the worker of a single genotype is lost, the result is NaN.
 
     Args:
         task: The task, which must have `jit=False`.
         executor: An executor with the interface of `concurrent.futures`, such as `memes.workers(8)`, or
-            a function that makes an executor. The function is called again if the executor breaks.
+            a function that makes an executor. If the executor breaks, this function is called again.
         block: Number of genotypes that a worker gets at a time.
-        evaluate: The function that workers call. If None, it is the function of the task.
+        evaluate: The function that workers call. If None, workers call the task's `evaluate`.
 
     Returns:
         The task with an evaluator that uses the workers.
@@ -70,7 +70,7 @@ class RemoteEvaluator:
     Attributes:
         task: The original task.
         function: The function that workers call.
-        executors: Provides the executor.
+        executors: The executor, and a function that replaces it if it breaks.
         block: Number of genotypes that a worker gets at a time.
     """
 
@@ -95,7 +95,7 @@ class RemoteEvaluator:
         return str(executor) if named else f"workers of {type(executor).__name__}"
 
     def attempt(self, keys: Array, x: np.ndarray) -> tuple[list[Part], BaseException | None]:
-        """Evaluate genotypes on the workers, and return the same as `by_halves`."""
+        """Evaluate genotypes on the workers, with the same return values as `by_halves`."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
         found: dict[int, list[Part]] = {}  # parts by the index of the first genotype of their block
@@ -120,16 +120,16 @@ class RemoteEvaluator:
             return [block for block in waiting if block.start not in found]
 
         def again(blocks: list[slice]) -> list[slice]:
-            # If the executor breaks, all blocks fail, and it is unknown which block caused this. Then
-            # the blocks are evaluated one by one.
+            # If the executor breaks, all blocks fail, and it is unknown which block caused the failure.
+            # Therefore, the blocks are then evaluated one by one.
             broken = isinstance(failure, BrokenExecutor)
             some = [[block] for block in blocks] if broken else [blocks]
             return [block for each in some for block in lost(each)]
 
         twice = again(lost(blocks))
-        # Evaluate the genotypes of the remaining blocks one by one. If no block had a result, begin with
-        # one block. If workers are lost for all of its genotypes, the simulator is broken, and the other
-        # blocks count as lost.
+        # Evaluate the genotypes of the remaining blocks one by one. If no block has been evaluated,
+        # begin with one block. If workers are lost for all genotypes in this block, the simulator is
+        # broken, and the other blocks are recorded as lost.
         while twice:
             n = len(twice) if found else 1
             rows = [slice(row, row + 1) for block in twice[:n] for row in range(len(x))[block]]
@@ -153,7 +153,7 @@ class RemoteEvaluator:
 def raised_by(task: Task, failure: BaseException) -> BaseException:
     """Return the exception to raise if a simulator failed for all genotypes.
 
-    It is the exception of the simulator, or a `RunError` if workers were lost.
+    This is the exception of the simulator, or a `RunError` if workers were lost.
     """
     if not isinstance(failure, (WorkerDied, TimeoutError, BrokenExecutor)) or place_of(failure):
         return failure
@@ -168,7 +168,7 @@ def attempting(
 
 
 class _Executors:
-    """An executor, which is replaced when it breaks if a function that makes executors was given."""
+    """An executor, which is replaced when it breaks, given a function that makes executors."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given
@@ -188,7 +188,7 @@ class _Executors:
 
 
 def joined(task: Task, parts: list[Part]) -> Evaluated:
-    """Join checked parts to the result of an evaluation, with NaN for lost evaluations."""
+    """Join checked parts into one result, with NaN for lost evaluations."""
     known: Evaluation | None = next((result for _, result in parts if result is not None), None)
     control = None if known is None or known.transitions is None else task.control
 

@@ -1,4 +1,4 @@
-"""Computation of integer seeds from JAX keys in NumPy, so that workers need no JAX backend."""
+"""Computation of integer seeds from JAX keys in NumPy, so that workers do not need a JAX backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def seeds_from_keys(keys: Any) -> Int[np.ndarray, "*n"]:
     """Draw an integer seed in [0, 2^32) from each key, for simulators that do not use JAX.
 
     Args:
-        keys: JAX keys [n], or the integers [n, w] that workers get instead of keys.
+        keys: JAX keys [n], or the integers [n, w] that are passed to workers instead of keys.
 
     Returns:
         The seeds [n].
@@ -33,7 +33,7 @@ def seeds_from_keys(keys: Any) -> Int[np.ndarray, "*n"]:
 
 
 def key_words(keys: Any) -> UInt32[np.ndarray, "*n w"]:
-    """Return the integers in JAX keys, and return NumPy arrays of such integers unchanged."""
+    """Convert JAX keys to integers. NumPy arrays of such integers are returned unchanged."""
     if isinstance(keys, np.ndarray):
         return keys
     import jax

@@ -1,4 +1,4 @@
-"""Checks that a task returns arrays of the right shapes, and equal results for equal genotypes."""
+"""Checks that a task returns arrays of the correct shapes, and equal results for equal genotypes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ ROWS = 8  # number of genotypes of a second trial, if all evaluations of the fir
 
 
 def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
-    """Check that a task returns arrays of the right shapes.
+    """Check that a task returns arrays of the correct shapes.
 
     Returns:
-        Shape and dtype of each extra of a genotype.
+        Shape and dtype of each extra, for one genotype.
 
     Raises:
-        UsageError: If an array has a wrong shape.
+        UsageError: If an array has an incorrect shape.
     """
-    # The number of genotypes differs from the length of other axes, so transposed results are detected.
+    # The number of genotypes differs from the lengths of other axes, so that transposed results are
+    # detected.
     n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
 
     def trial(n: int) -> tuple[Array, Array]:
@@ -50,11 +51,11 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Check a task with `jit=False` by evaluating n genotypes, of which pairs are equal.
+    """Check a task with `jit=False` by evaluating n genotypes, which consist of equal pairs.
 
-    As in a run, some evaluations may fail. If workers are lost for all genotypes, more genotypes are
-    evaluated. A warning is printed if a task that is not uncertain returns different results for equal
-    genotypes.
+    As in a run, some evaluations may fail. If all evaluations on workers fail, more genotypes are
+    evaluated. If a task that is not declared uncertain returns different results for equal genotypes, a
+    warning is printed.
     """
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     paired = n - n % 2
@@ -76,7 +77,7 @@ def _check_simulator(
 
 
 def _extras(parts: list[Part]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return shape and dtype of the extras of a genotype, if not all evaluations are lost."""
+    """Return the shape and dtype of a genotype's extras. At least one evaluation must have succeeded."""
     return rows_like(next(result for _, result in parts if result is not None).extras)
 
 
@@ -87,8 +88,8 @@ def _all_lost(parts: list[Part]) -> bool:
 def alike(a: Evaluation, b: Evaluation) -> bool:
     """Return True if two evaluations of the same genotypes are equal up to rounding.
 
-    Only rows that are valid in both evaluations are compared, because a simulator that fails at random
-    may otherwise be deterministic.
+    Only genotypes whose evaluations are both valid are compared, because a deterministic simulator may
+    still fail at random.
     """
     valid = np.asarray(finite(a) & finite(b))
     return all(

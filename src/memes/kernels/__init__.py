@@ -1,1 +1,1 @@
-"""Custom kernels for `jax.ffi`, compiled from C++ by the system's compiler or from CUDA by NVRTC."""
+"""Custom kernels for `jax.ffi`: C++ for the system's compiler, and CUDA for NVRTC."""

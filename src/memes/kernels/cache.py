@@ -1,6 +1,6 @@
 """A cache of compiled code.
 
-The code is executed, so the cache uses only folders that no other user can write to.
+Cached code is executed, so the cache uses only folders that no other user can write to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def digest(*parts: str) -> str:
-    """Return a short hash of everything that compiled code depends on."""
+    """Return a short hash of all inputs on which compiled code depends."""
     return _short("\0".join(parts).encode())
 
 
@@ -25,9 +25,9 @@ def _short(data: bytes) -> str:
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """Return a file of the cache, and call `build(path)` to write it if it is missing or damaged.
+    """Return a file in the cache. If it is missing or damaged, call `build(path)` to write it.
 
-    The name of the file in the cache ends with the digest of its content.
+    The name of the file ends with the digest of the file's content.
     """
     own = folder("native")
     if own is not None:
@@ -38,7 +38,7 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
 
 
 def folder(name: str) -> Path | None:
-    """Make and return a folder in the user's cache, or return None if there is no safe folder."""
+    """Make a folder in the user's cache and return it, or return None if there is no safe folder."""
     try:
         base = _base()
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def folder(name: str) -> Path | None:
 
 
 def _base() -> Path:
-    """Return the user's cache folder according to XDG, which ignores relative paths in variables."""
+    """Return the user's cache folder according to XDG. Variables with relative paths are ignored."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = given if given.is_absolute() else Path.home() / ".cache"
     mode = base.stat().st_mode if base.exists() else 0
@@ -58,7 +58,7 @@ def _base() -> Path:
 
 
 def _own(path: Path) -> Path:
-    """Make a folder that only the user can write to, or raise an `OSError` if others changed it."""
+    """Make a folder that only the user can write to. Raise an `OSError` if others own or changed it."""
     path.mkdir(mode=0o700, exist_ok=True)
     about = path.stat()
     mine = about.st_uid == _user()
@@ -75,7 +75,7 @@ def _user() -> int:
 
 
 def _found(place: Path, name: str) -> Path | None:
-    """Return the cached file for a name, or None; damaged files are removed."""
+    """Return the cached file for a name, or None if there is no such file. Remove damaged files."""
     stem, suffix = os.path.splitext(name)
     for file in place.glob(f"{stem}-*{suffix}"):
         about = file.lstat()

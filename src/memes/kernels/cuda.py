@@ -1,7 +1,7 @@
 """CUDA kernels, which NVRTC compiles and `jax.ffi` launches on XLA's stream.
 
-JAX's CUDA extras install the NVRTC library. The handler that launches kernels is written in C++ and
-compiled by the system's compiler. Compiled kernels and the compiled handler are cached.
+JAX's CUDA extras install the NVRTC library. The handler that launches kernels is written in C++. The
+system's compiler compiles it. Compiled kernels and the compiled handler are cached.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OPTIONS = ("--std=c++17",)
 
 
 class Kernel(NamedTuple):
-    """Source code in CUDA C++, and the name of a kernel in the source.
+    """Source code in CUDA C++, and the name of a kernel in this code.
 
-    The parameters of the kernel are pointers to the arguments and to the results of a launch, followed
-    by integers. If a launch is mapped over a batch, each member has its own row of blocks
-    (`blockIdx.y`). The arrays of the members are contiguous.
+    The parameters of the kernel are pointers to the arguments and results of a launch, followed by
+    integers. If a launch is mapped over a batch, each batch member has a separate row of blocks
+    (`blockIdx.y`). The arrays of all members are contiguous.
     """
 
     source: str
@@ -56,9 +56,9 @@ def launch(
 ) -> list[Array]:
     """Run the kernel, and return its results.
 
-    `aliases` maps indices of arguments to indices of results in the same memory. With `at_once`,
-    all blocks run concurrently, so that they can wait for each other. The number of blocks is then
-    reduced to the capacity of the GPU, and the members of a batch run one after the other.
+    `aliases` maps indices of arguments to indices of results that use the same memory. With `at_once`,
+    all blocks run concurrently, so that they can wait for each other. In this case, the number of blocks
+    is limited by the capacity of the GPU, and the members of a batch run one after the other.
     """
     call = jax.ffi.ffi_call(
         TARGET,
@@ -80,9 +80,9 @@ def launch(
 
 @cache
 def missing() -> str:
-    """Return a description of what is missing for kernels on the GPUs of this machine.
+    """Return a description of the missing components for kernels on the GPUs of this machine.
 
-    The description is empty if nothing is missing, or if the machine has no GPU.
+    The description is empty if no component is missing, or if the machine has no GPU.
     """
     if not devices():
         return ""
@@ -99,9 +99,9 @@ def missing() -> str:
 
 
 def usable(what: str, capability: float = 0.0) -> bool:
-    """Return True if kernels that need this compute capability can run on the GPUs.
+    """Return True if the GPUs can run kernels that need this compute capability.
 
-    Otherwise, warn once that `what` is slower.
+    Otherwise, print one warning that `what` is slower.
     """
     trouble = missing() or _too_old(capability)
     if trouble:
@@ -130,7 +130,7 @@ def devices() -> tuple[Any, ...]:
 
 
 def _loaded(kernel: Kernel) -> str:
-    """Return the kernel's name in the handler, and load the kernel if there is a GPU."""
+    """Load the kernel if there is a GPU, and return the name under which the handler stores it."""
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]
@@ -168,7 +168,7 @@ def _handler() -> ctypes.CDLL:
 
 
 def compiled(source: str, capabilities: Sequence[str]) -> bytes:
-    """Return machine code for one compute capability, such as "9.0", or PTX for several."""
+    """Compile code for one compute capability, such as "9.0", or to PTX for several capabilities."""
     library = nvrtc()
     assert library is not None
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -228,7 +228,7 @@ def _check(library: ctypes.CDLL, status: int) -> None:
 
 @cache
 def nvrtc() -> ctypes.CDLL | None:
-    """Load NVRTC from JAX's packages or from the system's CUDA; return None if it is not installed."""
+    """Load NVRTC from JAX's packages or from the system's CUDA. Return None if it is not installed."""
     packages = importlib.util.find_spec("nvidia")
     roots = list(packages.submodule_search_locations or ()) if packages else []
     patterns = [f"{root}/*/lib/libnvrtc.so.*" for root in roots]

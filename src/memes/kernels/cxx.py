@@ -17,7 +17,7 @@ import jax
 from memes.errors import UsageError, require
 from memes.kernels.cache import cached, digest
 
-# -ffast-math must not be used: comparisons with NaN detect robots whose simulation has failed.
+# -ffast-math must not be used, because comparisons with NaN detect failed simulations.
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
 
 
@@ -38,7 +38,7 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
         user: Name of the feature that needs the library, for messages.
 
     Raises:
-        UsageError: The library cannot be compiled or loaded.
+        UsageError: If the library cannot be compiled or loaded.
     """
     program = compiler()
     require(program is not None, f"{user} needs a C++ compiler (g++ or clang++), found none")
@@ -93,7 +93,8 @@ def _output(command: list[str], user: str) -> str:
 def native_target(source: str, handler: str, user: str) -> str:
     """Compile a source, register its handler with JAX, and return the name of the FFI target.
 
-    The compiled library is cached. `user` is the name of the feature that needs it, for messages.
+    The compiled library is cached. `user` is the name of the feature that needs the library, for
+    messages.
     """
     library = loaded(source, user)
     name = f"memes_{handler}_{digest(source)}"
@@ -103,13 +104,13 @@ def native_target(source: str, handler: str, user: str) -> str:
 
 
 def parallel() -> str:
-    """Return C++ code for handlers that distributes work among XLA's threads."""
+    """Return C++ code that handlers use to distribute work among XLA's threads."""
     return (resources.files("memes.kernels") / "parallel.h").read_text()
 
 
 @cache
 def _processor() -> str:
-    """Return a description of the processor, because `-march=native` depends on it."""
+    """Return a description of the processor, on which the result of `-march=native` depends."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

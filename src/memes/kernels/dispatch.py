@@ -25,11 +25,11 @@ def choose(
 ) -> Callable[..., T]:
     """Return a function that selects one of several implementations of the same computation.
 
-    XLA selects the implementation when it compiles a program for a platform, and the program contains
-    only this implementation. Kernels that cannot run are ignored:
+    XLA selects the implementation when it compiles a program for a platform. The program contains only
+    this implementation. Kernels that cannot run are ignored:
 
-    - C++ kernels, without a compiler or if the default device of the process is not a CPU;
-    - CUDA kernels, without a compiler or NVRTC, with a warning.
+    - C++ kernels, if there is no compiler, or if the default device of the process is not a CPU
+    - CUDA kernels, with a warning, if there is no compiler or no NVRTC
 
     Args:
         xla: The function in plain JAX, for platforms without a faster implementation.
@@ -47,7 +47,7 @@ def choose(
 
 
 def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
-    """Return the name of the fastest implementation on JAX's default device.
+    """Return the name of the fastest implementation for JAX's default device.
 
     On CPUs, the result is "cpp", even without a compiler.
 
@@ -62,5 +62,5 @@ def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
 
 
 def runs_cpp() -> bool:
-    """Return True if JAX's default device is a CPU and there is a working C++ compiler."""
+    """Return True if JAX's default device is a CPU, and there is a working C++ compiler."""
     return jax.default_backend() == "cpu" and works()

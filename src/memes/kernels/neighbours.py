@@ -1,8 +1,8 @@
 """Exact search for nearest neighbours without a matrix of all distances.
 
-The points are divided into groups. The k nearest points lie in the k groups with the smallest minimum
-distances. Both implementations therefore have two stages. The first stage computes the minimum distance
-of each group, and the second stage searches the members of the best groups.
+The points are divided into groups. The k nearest points of a query lie in the k groups with the smallest
+minimum distances. Therefore, both implementations have two stages. The first stage computes the minimum
+distance of each group, and the second stage searches the members of the best groups.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def nearest(query: Array, points: Array, count: int) -> Array:
     """Return the squared distances [n, count] of `query[n, k]` to the nearest `points[h, k]`.
 
     The Euclidean distances are in ascending order. Points with an infinite entry are ignored. If there
-    are fewer points than `count`, the remaining distances are infinite. The required memory does not
-    grow with n x h.
+    are fewer points than `count`, the remaining distances are infinite. No array of size n x h is
+    stored.
     """
     if points.shape[0] == 0:
         return jnp.full((query.shape[0], count), jnp.inf)
@@ -48,7 +48,7 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
     members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        # XLA fuses and vectorises this loop. On CPUs, it computes a reduction member by member.
+        # XLA fuses and vectorises this loop. On CPUs, XLA would compute a reduction member by member.
         minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
         best = _smallest(minima, min(count, n_groups))[1]
         candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
@@ -60,8 +60,8 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
 
 
 def _squared_distance(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
-    """Return the squared distance of two points, which are sequences of coordinates."""
-    # The expanded square would suffer from cancellation. Differences are cheap for few coordinates.
+    """Return the squared distance between two points, which are sequences of coordinates."""
+    # The expanded square would suffer from cancellation. For few coordinates, differences are cheap.
     return sum(jnp.square(x - y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 
@@ -80,7 +80,7 @@ MOST = 128  # maximum number of neighbours that the kernel supports
 def nearest_by_kernel(
     query: Array, points: Array, count: int, *, launch: Callable[..., list[Array]] = cuda.launch
 ) -> Array:
-    """Compute `nearest` with a CUDA kernel; a warp keeps the data of a few queries in registers."""
+    """Compute `nearest` with a CUDA kernel. Each warp keeps the data of a few queries in registers."""
     (n, k), h = query.shape, points.shape[0]
     if n == 0:
         return jnp.zeros((0, count))
@@ -88,7 +88,8 @@ def nearest_by_kernel(
     groups = 32 * EACH
     members = -(-h // groups)
     # The first stage reads the j-th members of all groups together. The second stage reads all members
-    # of one group together. Each stage has its own layout, in which a warp reads adjacent numbers.
+    # of one group together. Each stage has a separate copy of the points, in which a warp reads adjacent
+    # numbers.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=jnp.inf)
     by_member = filled.T.reshape(k, members, groups)
     by_group = by_member.transpose(2, 0, 1)
