@@ -1,6 +1,6 @@
-// Computes policies of mirrored pairs and of repeated genotypes on CPUs; called by XLA. Vectors contain adjacent
-// columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is read once for all of them.
-// SHARE evaluations of a genotype are computed at once for the same reason.
+// Computes policies of mirrored pairs and of repeated genotypes on CPUs, called by XLA. Vectors contain adjacent
+// columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is read only once for these
+// pairs. In the same way, SHARE evaluations of a genotype are computed at once, so that its weights are read only once.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -70,8 +70,8 @@ template <int IN, int START = 0> FUNCTION float dot(const float* a, const float*
 // The signal of one sample. A sample is one evaluation of a candidate, or one of the two samples of a pair.
 typedef float Signal[WIDEST];
 
-// Computes the columns from START on of one layer, from `in` to `out`, for S samples. If RANK is 0, a step contains
-// a matrix; otherwise it contains the left and the right factors. The biases follow.
+// Computes the columns of one layer from START on, from `in` to `out`, for S samples. If RANK is 0, a step contains a
+// matrix. Otherwise it contains the left and right factors of a matrix. The biases follow.
 template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
@@ -133,7 +133,8 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
   std::swap(in, out);
 }
 
-// Computes the actions of S samples, which are those of PAIRS pairs or, if PAIRS is 0, S evaluations of a candidate.
+// Computes the actions of S samples, which are the samples of PAIRS pairs or, if PAIRS is 0, S evaluations of a
+// candidate.
 template <int PAIRS, int S = 2 * PAIRS>
 static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
   alignas(64) Signal signals[2][S];

@@ -39,10 +39,10 @@ FUNCTION float sum_of_warp(float x) {
   return x;
 }
 
-// Computes one layer in place in `signal`, with one warp. The S samples are the two of a pair, or evaluations that
-// share all weights. A thread computes N adjacent columns. If a row is narrower than the warp, the warp is divided
-// into PARTS, which compute different rows. If RANK is 0, a step contains a matrix; otherwise it contains the left
-// and the right factors. The biases follow.
+// Computes one layer in place in `signal`, with one warp. The S samples are the two samples of a pair, or evaluations
+// that share all weights. A thread computes N adjacent columns. If a row is narrower than the warp, the warp is divided
+// into PARTS, which compute different rows. If RANK is 0, a step contains a matrix. Otherwise it contains the left and
+// right factors of a matrix. The biases follow.
 template <int IN, int OUT, int N, int RANK, bool PAIRED, int S, bool LAST>
 FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;

@@ -1,9 +1,9 @@
 // Helpers of training.cu: synchronisation of blocks, distribution of jobs, and matrix products on tensor cores.
 // training.cu defines THREADS (per block), stage() and FUNCTION.
 
-// A gate synchronises all blocks between phases. A block arrives when its jobs are done. It waits for the other blocks
-// before it reads their results. Before that, it may only read data from earlier phases. Thread 0 releases all writes
-// of its block, and acquires the writes of the other blocks for its whole block. __syncthreads is part of PTX's
+// A gate synchronises all blocks between phases. A block arrives when its jobs are done. A block waits for the other
+// blocks before it reads their results. Until then, it may only read data from earlier phases. Thread 0 releases all
+// writes of its block, and acquires the writes of the other blocks for its whole block. __syncthreads is part of PTX's
 // causality order, so plain reads never return stale cache lines.
 struct Gate { unsigned *arrived, due; bool open; };
 
@@ -35,7 +35,7 @@ FUNCTION void arrive(Gate& gate) {
   }
 }
 
-// Distributes jobs among the blocks in turn, continuing after the block that received the last job.
+// Distributes jobs among the blocks in turn, starting after the block that received the last job.
 template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 #pragma unroll 1
   for (; turn < count; turn += gridDim.x) job(turn);
@@ -45,8 +45,8 @@ template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 // -------------------------------------------------------------------------------------------- products
 
 // A tensor core reads 11 bits of a number's significand. Therefore each number is split into a rounded part and a
-// remainder. A product is the sum of the products of these parts, without remainder times remainder. Its error is
-// about that of float32.
+// remainder. A product is the sum of the products of these parts, except for remainder times remainder. The error is
+// about as large as in float32.
 FUNCTION float cut(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }
 FUNCTION float rounded(float x) { return cut(__int_as_float(__float_as_int(x) + 0x1000)); }
 
@@ -92,9 +92,9 @@ template <bool ACROSS> struct Piece {
 };
 
 // Multiplies `a` [32, depth] by the transpose of `b` [32, depth]. Returns four entries of row threadIdx.x / 8, from
-// column threadIdx.x % 8 * 4 on. If `scale` is given, it multiplies the columns of `a`. Each warp computes a part of
-// the depth and reads its operands directly into registers. `early` is the number of matrices that the function reads
-// before it calls `ready`: 0 for none, 1 for only `b`, or 2 for both.
+// column threadIdx.x % 8 * 4 on. If `scale` is given, the columns of `a` are multiplied by it. Each warp computes a
+// part of the depth and reads its operands directly into registers. `early` is the number of matrices that the function
+// reads before it calls `ready`: 0 for none, 1 for only `b`, or 2 for both.
 template <bool A_ACROSS, bool B_ACROSS, class Ready>
 FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stride, int depth, const float* scale,
                         int early, Ready ready) {

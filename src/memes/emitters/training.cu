@@ -1,8 +1,8 @@
 // Trains by TD3, with all rounds in one launch. A round consists of DELAY steps of the two critics and one step of the
-// actor, which uses the batch of the last critic step. All blocks run at once and synchronise after every phase.
-// For the critics, one block computes a tile of 32 x 32 of a product on its tensor cores. The actor's layers are small,
-// so one block computes a few rows through all of them. All widths are padded with zeros to multiples of 32. The
-// padding stays zero during training, because its weights have zero gradients.
+// actor, which uses the batch of the last critic step. All blocks run at once and synchronise after every phase. For
+// the critics, each block computes a tile of 32 x 32 of a product on its tensor cores. The actor's layers are small, so
+// each block computes a few rows through all layers. All widths are padded with zeros to multiples of 32. The padding
+// stays zero during training, because its weights have zero gradients.
 constexpr int THREADS = 256;
 constexpr int OBSERVATION = @OBSERVATION@, ACTION = @ACTION@, BATCH = @BATCH@, ROWS = @ROWS@, DELAY = @DELAY@;
 constexpr int LAYERS = @LAYERS@;              // hidden layers of a critic
@@ -12,8 +12,8 @@ constexpr int WIDEST = @WIDEST@;              // largest width of the actor's si
 constexpr int TOGETHER = WIDEST <= 256 ? 8 : 4;  // rows that one block computes through the actor
 constexpr float RATE = @RATE@, ACTOR_RATE = @ACTOR_RATE@, DISCOUNT = @DISCOUNT@, FOLLOW = @FOLLOW@;
 #define FUNCTION static __device__ __forceinline__
-// Width of the signal before each layer and after the last one; offsets of the matrices and of the biases; total
-// width of all earlier signals.
+// `width` contains the width of the signal before each layer and after the last layer, and `before` contains the total
+// width of all earlier signals. `matrix` and `bias` contain offsets of parameters.
 __constant__ int width[] = {@WIDTHS@};
 __constant__ int matrix[] = {@MATRICES@};
 __constant__ int bias[] = {@BIASES@};
@@ -24,7 +24,7 @@ __constant__ int actor_bias[] = {@ACTOR_BIASES@};
 __constant__ int actor_before[] = {@ACTOR_BEFORE@};
 constexpr int IN = @IN@, TILES = @TILES@, SIGNALS = @SIGNALS@, ACTOR_SIGNALS = @ACTOR_SIGNALS@;
 
-// Offsets of the data in `work`, which blocks exchange between phases.
+// Offsets of data in the array `work`, through which blocks exchange data between phases.
 constexpr int INPUTS = 0;                              // observations and actions [DELAY, ROWS, IN]
 constexpr int FOLLOWING = INPUTS + DELAY * ROWS * IN;  // next observations and their actions [DELAY, ROWS, IN]
 constexpr int PROPOSED = FOLLOWING + DELAY * ROWS * IN;  // observations and the actor's actions [ROWS, IN]
@@ -62,7 +62,7 @@ FUNCTION float* errors() {  // gradient of the critics' loss w.r.t. their values
 
 // Computes the signals after layer l of `count` critics. For the last hidden layer, it also computes the gradient of
 // the values w.r.t. its pre-activations, and each tile's partial sum of the values. `in` is the input of the first
-// critic; the input of the second critic is `apart` numbers behind it.
+// critic. The input of the second critic starts `apart` numbers later.
 FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, const float* in, int apart,
                       float* out, float* slope, float* value) {
   const int wide = width[l], next = width[l + 1], across = next / 32, each = ROWS / 32 * across;
@@ -89,7 +89,7 @@ FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l
   });
 }
 
-// Computes the gradient of the values w.r.t. the pre-activations of the layer before l, from that of layer l.
+// Computes the gradient of the values w.r.t. the pre-activations of the layer before l, given the gradient for layer l.
 FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int l, const float* signal,
                        const float* from, float* to) {
   const int wide = width[l], next = width[l + 1], across = wide / 32, each = ROWS / 32 * across;
@@ -106,8 +106,8 @@ FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int 
 
 // -------------------------------------------------------------------------------------------- learning
 
-// Settings of Adam. The weights, their two moments and their slow copies are `apart` numbers from each other in memory.
-// `first` and `second` correct the bias of the two moments.
+// Settings of Adam. In memory, the weights, their two moments and their slow copies start `apart` numbers after one
+// another. `first` and `second` correct the bias of the two moments.
 struct Adam { int apart; float rate, first, second; };
 template <int N> struct alignas(4 * N) Some { float x[N]; };
 template <int N> struct Weights {
@@ -131,9 +131,9 @@ template <int N> struct Weights {
 };
 
 // Updates the matrices [wide, next] of one layer of `count` networks, which are `between` numbers apart. `in` contains
-// the layer's inputs [ROWS, wide]; those of two networks are `in_apart` numbers apart. `slope` contains the gradients
-// [ROWS, next] w.r.t. the pre-activations. If `scale` is given, it multiplies the rows. If `early`, both inputs may be
-// read before `ready` is called.
+// the layer's inputs [ROWS, wide], which are `in_apart` numbers apart for successive networks. `slope` contains the
+// gradients [ROWS, next] w.r.t. the pre-activations. If `scale` is given, the rows are multiplied by it. If `early` is
+// true, `in` and `slope` may be read before `ready` is called.
 template <class Ready>
 FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int wide, int next, const float* in,
                              int in_apart, const float* slope, const Adam& adam, const float* scale, bool early,
@@ -150,8 +150,8 @@ FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int
   });
 }
 
-// Updates vectors [wide] with the column sums of `in` [ROWS, wide]. If `scale` is given, it multiplies the rows. If
-// `in` is null, only the first number has a gradient, which is the sum of `scale`.
+// Updates vectors [wide] with the column sums of `in` [ROWS, wide]. If `scale` is given, the rows are multiplied by it.
+// If `in` is null, only the first number has a gradient: the sum of `scale`.
 FUNCTION void improve_vector(int& turn, float* nets, int count, int between, int wide, const float* in,
                              const Adam& adam, const float* scale) {
   const int each = wide / 32;
@@ -234,8 +234,8 @@ template <class Each> FUNCTION void all(int wide, Each each) {
   __syncthreads();
 }
 
-// Computes the actor's actions for TOGETHER observations in the critics' inputs, from `row` on, and writes them into
-// these inputs. Adds `noise` if it is given. Stores the actor's signals in `kept` if it is given.
+// Computes the actor's actions for the TOGETHER observations from `row` on in the critics' `inputs`, and writes the
+// actions into `inputs`. Adds `noise` if it is given. Stores the actor's signals in `kept` if it is given.
 FUNCTION void act(const float* net, const float* noise, int row, float* inputs, float* kept) {
   float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
   all(actor_width[0], [&](int r, int k) {
@@ -264,8 +264,8 @@ FUNCTION void act(const float* net, const float* noise, int row, float* inputs, 
   });
 }
 
-// Computes the gradient of the actor's loss w.r.t. the pre-activations of its layers, from the gradient of the first
-// critic's value w.r.t. those of its first layer.
+// Computes the gradient of the actor's loss w.r.t. the pre-activations of the actor's layers. It is given the gradient
+// of the first critic's value w.r.t. the pre-activations of the critic's first layer.
 FUNCTION void act_back(const float* net, const float* critic, const float* from, const float* kept, int row,
                        float* to) {
   float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
@@ -289,7 +289,7 @@ FUNCTION void act_back(const float* net, const float* critic, const float* from,
 
 // ----------------------------------------------------------------------------------------- training
 
-// Copies the transitions of a round, which `index` selects, into `work`. The actor uses the batch of the last critic
+// Copies the transitions of a round, selected by `index`, into `work`. The actor uses the batch of the last critic
 // step.
 FUNCTION void gather(int& turn, const float* observation, const float* action, const float* reward,
                      const float* next_observation, const unsigned char* ended, const int* index, float* work) {
@@ -351,8 +351,8 @@ training(const float* observation, const float* action, const float* reward, con
       const bool actors = step == DELAY, more = round + 1 < count;
       const float* inputs = work + (actors ? PROPOSED : INPUTS + step * ROWS * IN);
       const int done = step == 0;  // layers of this step that the previous round has computed
-      // In the first step, the slow critics start one phase later, because the actor acts in phase 0. They may then
-      // need more phases than the learning critics.
+      // In the first step, the slow critics start one phase later, because the actor acts in phase 0. As a result, the
+      // slow critics may need more phases than the learning critics.
       const int phases = actors ? PHASES + 2 : done ? max(LAYERS + 1, PHASES - 1) : PHASES;
 #pragma unroll 1
       for (int phase = round < 0 ? PHASES : 0; phase < phases; ++phase) {
@@ -384,7 +384,8 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // First the slow critics (which = 0), which the actor's step does not need; then the learning critics.
+        // First compute the slow critics (which = 0), which the actor's step does not need. Then compute the learning
+        // critics.
 #pragma unroll 1
         for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
           const int l = !which ? phase - done : next && more ? 0 : phase + done;
@@ -406,8 +407,8 @@ training(const float* observation, const float* action, const float* reward, con
       const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
       const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1]};
       turn = blockIdx.x;
-      // Finds the errors once the values are complete. The last phase completes them in the first step, or if there is
-      // only one layer; otherwise they are complete earlier.
+      // Computes the errors when the values are complete. In the first step, or if there is only one layer, the values
+      // are complete after the last phase. Otherwise they are complete earlier.
       auto ready = [&] {
         if (gate.open) return;
 #pragma unroll 1

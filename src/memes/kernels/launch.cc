@@ -32,8 +32,9 @@ static Status (*driver(const char* name, T...))(T...) {
       return std::string(function) + " returned error " + std::to_string(status); \
   } while (false)
 
-// Loads the kernel `name` of a compiled image onto devices before its first launch. A launch may be part of the
-// recording of a CUDA graph, during which nothing can be loaded. Returns an error message, which is empty on success.
+// Loads the kernel `name` of a compiled image onto devices before its first launch. Kernels must be loaded early,
+// because a launch may be recorded into a CUDA graph, and nothing can be loaded during a recording. Returns an error
+// message, which is empty on success.
 static std::string Load(const char* key, const void* image, const char* name, const int* devices, int count) {
   Handle library = nullptr, kernel = nullptr;
   void* none = nullptr;
@@ -77,8 +78,8 @@ static int Room(Handle function, int threads) {
 
 // Launches a kernel. Its parameters are pointers to the arguments and results, followed by the numbers. `size` is the
 // number of elements of the first result per call. If the result is larger, the calls form a batch, and the grid has
-// one row of blocks per call. If `at_once`, this is a cooperative launch: the driver rejects it if the blocks cannot
-// all run at the same time, because they would wait for each other forever.
+// one row of blocks per call. If `at_once` is true, the launch is cooperative: the driver rejects it if the blocks
+// cannot all run at the same time, because the blocks would wait for each other forever.
 static ffi::Error Launch(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                          std::string_view kernel, int32_t blocks, int32_t threads, int64_t size,
                          ffi::Span<const int32_t> numbers, bool at_once) {

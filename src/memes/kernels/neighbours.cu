@@ -1,6 +1,6 @@
-// Finds the smallest squared distances from queries to points. A warp processes QUERIES queries. The points are
-// divided into GROUPS groups. For every query, a lane keeps the minimum distance of each of its EACH groups in
-// registers. Then the warp selects the groups with the smallest minima, and the smallest distances to their members.
+// Finds the smallest squared distances from queries to points. A warp processes QUERIES queries. The points are divided
+// into GROUPS groups. For every query, a lane keeps the minimum distance of each of its EACH groups in registers. Then
+// the warp selects the groups with the smallest minima, and from these groups the smallest distances.
 constexpr int DIMENSIONS = @DIMENSIONS@;
 constexpr int QUERIES = @QUERIES@;
 constexpr int EACH = @EACH@;              // groups per lane, a multiple of 4
@@ -23,8 +23,8 @@ FUNCTION float smallest_of_warp(float x) {
 #endif
 }
 
-// by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] contain the same points in the two
-// orders in which the kernel reads them. A missing point is infinitely far away.
+// by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] contain the same points, in the two
+// orders in which the kernel reads them. Missing points are infinitely far away.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 nearest(const float* query, const float* by_member, const float* by_group, float* out, int n, int members) {
   const int lane = threadIdx.x % 32;
@@ -56,7 +56,7 @@ nearest(const float* query, const float* by_member, const float* by_group, float
     return sum;
   };
 
-  // A batch contains four points per lane. Batches are prefetched: they are read AHEAD batches before their use.
+  // A batch contains four points per lane. Each batch is prefetched while the AHEAD batches before it are processed.
   constexpr int BATCHES = EACH / 4;
   const int last_batch = members * BATCHES - 1;
   float4 buffer[AHEAD][DIMENSIONS];

@@ -1,10 +1,10 @@
-// Runs work in parts on XLA's idle threads. Starting new threads would take as long as computing a small batch.
+// Runs work in parts on XLA's idle threads, because starting new threads would take as long as computing a small batch.
 #include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
 
-// Calls work(part) for `parts` parts. The caller runs the parts that no other thread has started yet.
+// Calls work(part) for `parts` parts. The calling thread runs all parts that no other thread has started yet.
 template <class Work>
 static void in_parallel(xla::ffi::ThreadPool& pool, long parts, Work work) {
   struct Shared {

@@ -23,7 +23,8 @@ FUNCTION V least(V a, V b) { return a < b || a != a ? a : b; }
 FUNCTION V greatest(V a, V b) { return a > b || a != a ? a : b; }
 #endif
 #if defined(__CUDA_ARCH__)
-// These instructions have an error of 1 ulp. Exact division takes eight instructions and supports divisors near 2^128.
+// These instructions have an error of 1 ulp. Exact division would need eight instructions, and would also support
+// divisors near 2^128.
 FUNCTION V quotient(V a, V b) { V r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b)); return a * r; }
 FUNCTION V root(V a) { V r; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 #else
@@ -57,8 +58,9 @@ advance(const float* rows, const float* failed, const float* controls, float* ou
   out_failed += (size_t)blockIdx.y * n;
   auto place = [&](int row) { return (size_t)row * n + column; };
 
-  // Returns the sum over the legs of a robot, which is the same in all their threads. Pairs of threads add each
-  // other's values as long as the number of legs can be halved. The remaining sums are added in a fixed order.
+  // Returns the sum over the legs of a robot, with the same result in the threads of all legs. Pairs of threads add
+  // each other's values as long as the number of legs can be halved. Then the remaining sums are added in a fixed
+  // order.
   auto total = [&](V x) {
     int period = COPIES;
 #pragma unroll

@@ -1,4 +1,4 @@
-// Computes a step of robots on CPUs, with W robots per vector; called by XLA.
+// Computes a step of robots on CPUs, with W robots per vector. XLA calls this code.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -32,7 +32,7 @@ static __attribute__((noinline)) void step(V* __restrict x, const V* __restrict 
   @BODY@
 }
 
-// Simulates robots [first, last), at most W. Each robot is a column of row-major arrays with n columns.
+// Simulates the robots [first, last), at most W of them. Each robot is a column of row-major arrays with n columns.
 static void simulate(const float* rows, const float* failed, const float* controls, float* out,
                      float* out_failed, long n, long first, long last) {
   V x[ROWS], before[ROWS], c[CONTROLS];
