@@ -2,8 +2,8 @@
 
 MuJoCo C simulates a few robots under random controls. From each state on these trajectories, the script
 computes one timestep at every level of fidelity, in float64. The solver starts from the solution of the
-previous step at the same level. The error of a step is the largest velocity difference, relative to the
-largest velocity or to 1, whichever is larger.
+previous step at the same level. The error of a step is the largest velocity difference, divided by the
+largest velocity or by 1, whichever is larger.
 
     python benchmarks/accuracy.py                                the robots of the library
     python benchmarks/accuracy.py --models walker.xml ant.xml    other models
@@ -96,7 +96,7 @@ def main(s: Settings) -> None:
     print("|---|---|---|---|---|---|")
     for file in files:
         model = mujoco.MjModel.from_xml_path(str(file))
-        # Lift the ground a little, because only rounding decides whether resting geoms touch it.
+        # Lift the ground a little. Otherwise, rounding decides whether geoms at rest touch it.
         ground = model.geom_bodyid == 0
         model.geom_pos[ground, 2] += 1e-3
         model.geom_sameframe[ground] = 0

@@ -37,7 +37,7 @@ class Round(NamedTuple):
     """Contestants that each process `amount` items of the `unit` per call.
 
     The first contestant is this library. All other contestants are compared with the first one. If a
-    contestant cannot be built, the reason is given as text.
+    contestant cannot be built, the value is the reason as text.
     """
 
     title: str
@@ -110,7 +110,7 @@ def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare MAP-Elites on the arm with QDax."""
+    """Compare MAP-Elites with QDax, on the arm."""
     paper, laptop = (16_384, 1000, 200), (2048, 100, 50)
     for batch, joints, generations in [paper] if scale == "paper" else [laptop, (*paper[:2], 3)]:
         task = memes.tasks.arm(joints=joints)
@@ -125,7 +125,7 @@ def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare ME-ES on the arm with QDax."""
+    """Compare ME-ES with QDax, on the arm."""
     generations = 100  # ten for novelty, ten for fitness, and so on
     sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
     for samples, joints in sizes:
@@ -205,7 +205,7 @@ def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """Compare MEMES with MAP-Elites and with rollouts alone, on the ant.
 
-    On a CPU, the sizes are small.
+    CPUs use smaller sizes.
     """
     lanes, samples, generations = (32, 512, 10) if scale == "paper" else (8, 64, 1)
     task = memes.tasks.ant()
@@ -225,7 +225,7 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """Time PGA-ME on the ant, and the training of the critics with kernels and with plain XLA.
 
-    On a CPU, the sizes are small.
+    CPUs use smaller sizes.
     """
     task = memes.tasks.ant()
     steps, size = (5000, 1_000_000) if scale == "paper" else (20, 50_000)

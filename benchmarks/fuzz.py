@@ -1,4 +1,4 @@
-"""Run commands on run folders, TOML files and command lines that are damaged or forged at random.
+"""Run commands with run folders, TOML files and arguments that are damaged or forged at random.
 
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7

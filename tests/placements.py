@@ -66,7 +66,7 @@ OPTIONS = {"generations": 5, "progress": False, "shards": 8}
 
 
 def digest(run) -> str:
-    """Digest everything that a run computed."""
+    """Return a digest of everything that a run computed."""
     found = hashlib.blake2b(digest_size=8)
     parts = jax.device_get((run.state, run.lanes, run.metrics | {"seconds": 0}))
     for leaf in jax.tree.leaves(parts):

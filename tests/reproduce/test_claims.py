@@ -158,7 +158,7 @@ def refuted_numbers(task, label):
 
 
 def undecided(task, label):
-    """Return equal numbers for all labels."""
+    """Return equal results for all labels."""
     one = {"qd": 100.0, "coverage": 0.5, "best": 100.0, "kept": 0.5}
     return one | {
         "beyond": None,
