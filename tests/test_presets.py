@@ -325,7 +325,7 @@ def test_the_signature_of_a_preset_includes_the_options_of_its_search():
     assert bound["offer_samples"] == (
         bool,
         True,
-        "Offer the samples to the archive, too, and not only the means.",
+        "Whether to offer samples to the archive in addition to means.",
     )
     assert bound["sigma"] == (float, 0.02, "Standard deviation of the samples.")
     assert parameters(Search())["sigma"] == bound["sigma"]
