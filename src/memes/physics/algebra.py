@@ -2,9 +2,9 @@
 
 A number in the simulator has one of three types:
 
-- a Python float, a constant of the model; - a `Stacked` constant, which has one float for each of K
-isomorphic subtrees; - a `Value`, an array (or an expression of a code generator) that is known only at
-run time.
+- a Python float, a constant of the model;
+- a `Stacked` constant, which has one float for each of K isomorphic subtrees;
+- a `Value`, an array (or an expression of a code generator) that is known only at run time.
 
 Formulas may mix these types. Operations on constants are computed during tracing, and operations with a
 structural 0 or 1 are omitted. Therefore a general formula produces only the operations that the model

@@ -30,9 +30,10 @@ def export_policy(
 
     The file contains:
 
-    - the arrays `weights_0` [in, out], `bias_0` [out], `weights_1`, ... of the layers, - the number of
-    `layers`, - the names of the `hidden` and `output` activation functions, - the `cell`, `fitness` and
-    `feature` of the elite.
+    - the arrays `weights_0` [in, out], `bias_0` [out], `weights_1`, ... of the layers,
+    - the number of `layers`,
+    - the names of the `hidden` and `output` activation functions,
+    - the `cell`, `fitness` and `feature` of the elite.
 
     Args:
         archive: The archive.

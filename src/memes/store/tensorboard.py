@@ -6,8 +6,9 @@ either the file version or the value of a scalar.
 
 The writer of the package tensorboardX is not used, because:
 
-- it needs protobuf, which is not a dependency, - it writes in a separate thread, so a killed run loses
-events, - it follows links, whereas `files.open_regular` refuses to open links.
+- it needs protobuf, which is not a dependency,
+- it writes in a separate thread, so a killed run loses events,
+- it follows links, whereas `files.open_regular` refuses to open links.
 """
 
 from __future__ import annotations

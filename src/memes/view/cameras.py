@@ -19,9 +19,10 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
     """Make an `MjvCamera` for the positions `states[n, nq]` and for pictures with aspect ratio `shape`.
 
     - "follow" is the model's first camera that moves with a body. If the model has none, the camera
-    follows the first body. - "wide" and "above" are fixed cameras that show the whole path and all
-    walls, from the side or from above. With these cameras, the lights of the model are changed. - "auto"
-    is "wide" if there are walls, and otherwise "follow".
+      follows the first body.
+    - "wide" and "above" are fixed cameras that show the whole path and all walls, from the side or from
+      above. With these cameras, the lights of the model are changed.
+    - "auto" is "wide" if there are walls, and otherwise "follow".
     """
     import mujoco
 

@@ -1,8 +1,10 @@
 """A web server for one local user, which serves the pages of this library.
 
-- The server listens only on the loopback address. - It accepts only requests with the random token from
-the printed address. - It refuses requests from pages of other origins. - It never opens a tunnel. - It
-drops messages that the controls of the page could not have sent.
+- The server listens only on the loopback address.
+- It accepts only requests with the random token from the printed address.
+- It refuses requests from pages of other origins.
+- It never opens a tunnel.
+- It drops messages that the controls of the page could not have sent.
 """
 
 from __future__ import annotations
