@@ -1,11 +1,13 @@
-"""Measure the timesteps per CPU second of `memes.physics`, MuJoCo C and MJX on models of other packages.
+"""Measure the timesteps per second of `memes.physics`, MuJoCo C and MJX on models of other packages.
 
-The script measures the CPU time of all threads, because other work on the machine affects it less than
-wall-clock time. The engines take turns and simulate the same number of robots under random controls. The
-script reports the best turn of each engine. MuJoCo C and MJX use the solver settings of the model.
+By default, the script measures the CPU time of all threads, because other work on the machine affects
+it less than wall-clock time. On a GPU, `--wall` measures wall-clock time. The engines take turns and
+simulate the same number of robots under random controls. The script reports the best turn of each
+engine. MuJoCo C and MJX use the solver settings of the model.
 
     python benchmarks/foreign.py half_cheetah.xml walker.xml
     python benchmarks/foreign.py walker2d.xml --engines native-default mujoco-c mjx
+    python benchmarks/foreign.py walker2d.xml --wall --robots 16384 --engines cuda-default cuda-fast mjx
 """
 
 import dataclasses
@@ -36,10 +38,12 @@ class Settings:
     steps: int = 50
     """Timesteps of each robot in a turn."""
     turns: int = 5
+    wall: bool = False
+    """Measure wall-clock time instead of CPU time."""
 
 
-def native(model: mujoco.MjModel, level: str, ctrl: np.ndarray) -> Callable[[], object]:
-    engine = physics.compile(model, fidelity=level, backend="native")  # type: ignore[arg-type]
+def ours(model: mujoco.MjModel, backend: str, level: str, ctrl: np.ndarray) -> Callable[[], object]:
+    engine = physics.compile(model, fidelity=level, backend=backend)  # type: ignore[arg-type]
     n = ctrl.shape[1]
     state = engine.init(np.tile(start(model).qpos, (n, 1)))
     rollout = jax.jit(lambda state, u: jax.lax.scan(lambda s, u: (engine.step(s, u), None), state, u)[0])
@@ -78,12 +82,14 @@ def start(model: mujoco.MjModel) -> mujoco.MjData:
 
 
 def made(engine: str, model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
-    if engine.startswith("native-"):
-        return native(model, engine.removeprefix("native-"), ctrl)
+    backend, _, level = engine.partition("-")
+    if backend in ("native", "cuda", "xla"):
+        return ours(model, backend, level, ctrl)
     return {"mujoco-c": mujoco_c, "mjx": mjx}[engine](model, ctrl)
 
 
 def main(s: Settings) -> None:
+    clock = time.perf_counter if s.wall else time.process_time
     print("| model | " + " | ".join(s.engines) + " |")
     print("|---" * (1 + len(s.engines)) + "|")
     for file in s.models:
@@ -100,9 +106,9 @@ def main(s: Settings) -> None:
         best = dict.fromkeys(s.engines, float("inf"))
         for _ in range(s.turns):
             for engine, run in runs.items():
-                begin = time.process_time()
+                begin = clock()
                 run()
-                best[engine] = min(best[engine], time.process_time() - begin)
+                best[engine] = min(best[engine], clock() - begin)
         cells = [f"{s.robots * s.steps / best[e] / 1e3:,.0f} k" if e in runs else "" for e in s.engines]
         print(f"| {file.stem} | {' | '.join(cells)} |", flush=True)
 
