@@ -22,9 +22,9 @@ from memes.task import Map, numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw one archive per label, of the run with the median QD-score, all on one colour scale.
+    """For each label, draw the archive of the run with the median QD-score.
 
-    If such a run was corrected, its corrected archive is drawn below its archive.
+    If the run was corrected, its corrected archive is drawn below. All archives share a colour scale.
     """
     view = main_view(labels)
     chosen = {}

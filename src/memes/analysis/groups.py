@@ -157,8 +157,8 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
     """Return the last value of a measure that was recorded up to `amount` generations or evaluations.
 
-    The result is NaN before the first recorded value, and if the last recorded value is older than
-    `SLACK` allows. `amount` may have any shape.
+    The result is NaN if there is no such value, or if the value is older than `SLACK` allows. `amount`
+    may have any shape.
     """
     amount = np.asarray(amount, float)
     places, generation = run.curves[by], run.curves["generation"]
@@ -192,7 +192,7 @@ class View(NamedTuple):
     amount: float
 
     def value(self, run: Summary, measure: str) -> float:
-        """Return a measure of a run, before correction or after its last correction up to `amount`.
+        """Return a measure of a run at `amount`, for the uncorrected or the last corrected archive.
 
         The result is NaN if the run has not recorded the measure.
         """

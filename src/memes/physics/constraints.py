@@ -233,10 +233,9 @@ def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 
 
 def _away(contact: Contact, offset: Vector) -> Vector:
-    """Return the vector from the nearest point of a shape to the centre of the ball.
+    """Return the vector from a box, a capsule's axis or a sphere's centre to the ball's centre.
 
-    For a box, the vector is in the frame of the box. For a capsule or a sphere, it starts at the nearest
-    point of the axis or at the centre.
+    The vector starts at the nearest point. For a box, it is in the frame of the box.
     """
     if contact.shape == "box":
         local = la.apply_transposed(contact.frame, offset)

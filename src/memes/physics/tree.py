@@ -3,7 +3,7 @@
 Row d of a sparse matrix has entries only at d and its ancestors. The mass matrix M has this form. The
 Newton matrix M + J'DJ also has this form, because robots touch only the static world. Matrices are
 dictionaries `{(dof, ancestor or itself): scalar}`. Featherstone's L'DL algorithm, with unrolled loops,
-factorises and solves.
+factorises matrices and solves linear systems.
 
 Dofs of isomorphic subtrees are stacked, so that one dof represents K copies. All other dofs form the
 trunk. Contributions of stacked dofs to the trunk are summed over the copies.

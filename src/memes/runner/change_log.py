@@ -72,7 +72,7 @@ class ChangeLog:
         written = size = 0  # length of the file in changes and in bytes
         thinning: store.Thinning | None = None  # the last thinning of the file
         wide = True  # whether more cells can change in a generation than the device records
-        pending = False  # whether cells may have changed since the last mark without a record
+        pending = False  # whether there may be unrecorded changes since the last mark
 
         def rewrite(rows: Changes) -> None:
             nonlocal written, size

@@ -1,4 +1,4 @@
-"""The observer that corrects the archive of a run at intervals and saves the results."""
+"""The observer that corrects the archive during or after a run, and saves the results."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def corrected(
         task: The task of the run.
         samples: Number of re-evaluations per elite.
         statistic: Statistic that summarises the evaluations of an elite.
-        report: Shows the progress.
+        report: Reporter that shows the progress.
         stopped: Function that is called between batches. If it returns a true value, the correction
             stops.
         once: `(key, make) -> object`, as in `RunContext`.

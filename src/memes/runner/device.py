@@ -28,7 +28,7 @@ from memes.runner.sharding import each, gather, isolated
 from memes.task import Evaluation, Task, lost
 
 MOST = 256  # generations per device call
-MOST_CHANGES = 128  # recorded changes of cells per generation; others are found in the archive
+MOST_CHANGES = 128  # maximum number of recorded changes per generation
 LANE_FIELDS = (
     "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
 )  # fmt: skip

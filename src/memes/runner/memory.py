@@ -108,7 +108,7 @@ def smaller(rows: int, need: int, room: int) -> int:
 def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> int | None:
     """Return a smaller batch size if a program does not fit into memory, and print what it needs.
 
-    Return None if the program fits, if its need is unknown, or if the batch cannot be smaller.
+    Return None if the program fits, if the needed memory is unknown, or if the batch cannot be smaller.
     """
     room, need = available(), needed(compiled)
     if room is None or need is None:

@@ -38,7 +38,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass
 class ProcessGroup:
-    """The processes that compute a run, with the connections of this process.
+    """The processes that compute a run, and the connections of this process.
 
     Attributes:
         index: Number of this process. The first process, 0, leads.
@@ -70,7 +70,7 @@ class ProcessGroup:
         return decision
 
     def broadcast(self, tree: Any) -> Any:
-        """Return the tree that the first process passes, in all processes."""
+        """Return in all processes the tree that the first process passes."""
         if self.count == 1:
             return tree
         leaves, structure = jax.tree.flatten(jax.device_get(tree))

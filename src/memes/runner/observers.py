@@ -1,4 +1,4 @@
-"""Observers, which do everything in a run except computing generations.
+"""Observers. They do everything in a run except computing generations.
 
 An observer is a frozen dataclass with settings and a method `watch`, which is called once per run. The
 class `Progress` below is a short example. `examples/observer.py` shows an observer that stops a run.
@@ -57,7 +57,7 @@ class Callbacks(NamedTuple):
     Attributes:
         on_start: `(run) -> run`, called before the first generation and whenever the run is resumed.
         due: `(generation) -> bool`, which returns True if a device call must end after that generation.
-            The ends of all other device calls depend on the speed of the machine.
+            Other device calls may end after any generation, depending on the speed of the machine.
         on_update: `(update) -> run`, called after each device call.
         on_end: `(run) -> run`, called after the last generation, even if the run was stopped.
     """

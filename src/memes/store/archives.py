@@ -197,7 +197,7 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def check_version(version: int, file: Path | str) -> None:
-    """Raise a `UsageError` if the format of a file is newer than this library."""
+    """Raise a `UsageError` if the format of a file is too new for this library."""
     require(
         version <= FORMAT_VERSION,
         f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",

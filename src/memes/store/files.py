@@ -162,7 +162,7 @@ def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[s
     """Check that the entries of a file match type hints.
 
     Raises:
-        UsageError: If an entry does not match its hint, or if it is too long a text. The error message
+        UsageError: If an entry does not match its hint or is a text that is too long. The error message
             names the first invalid entry.
     """
     for name, hint in hints.items():
@@ -320,10 +320,10 @@ def intended(name: str) -> str:
 
 
 def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
-    """Remove the files whose name matches a pattern, or whose final name does if they are unfinished.
+    """Remove the files in a folder whose names match a pattern.
 
-    Unfinished files are temporary files of `replace_file`. Files in subfolders are kept. If the folder
-    is a link, nothing is removed.
+    Unfinished files, which are temporary files of `replace_file`, match by their final names. Files in
+    subfolders are kept. If the folder is a link, nothing is removed.
 
     Args:
         folder: The folder. If it does not exist, nothing is removed.
