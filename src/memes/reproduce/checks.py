@@ -168,7 +168,7 @@ def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` is not significantly above `b`, and at most by the relative difference `most`."""
+    """Check that `a` is not significantly above `b`, and that its relative gain is at most `most`."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -284,7 +284,7 @@ def have_more(a: Quantity, b: Quantity) -> Check:
 
 
 def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) -> ClaimOutcome:
-    """Judge a claim that requires all of several relations.
+    """Judge a claim that requires several relations.
 
     A single refuted relation refutes the claim. If no relation can be tested, the claim is not tested.
     If only some relations can be tested, the claim cannot be shown.

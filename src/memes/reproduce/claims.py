@@ -1,4 +1,4 @@
-"""The table of claims of the paper and of this library. Each claim has checks for each task."""
+"""The table of claims of the paper and of this library, with their checks by task."""
 
 from __future__ import annotations
 

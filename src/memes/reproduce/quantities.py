@@ -85,7 +85,7 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 
 
 def area(label: str) -> Quantity:
-    """Return the mean corrected QD-score over the logarithm of evaluations, from 2.5% to 100%.
+    """Return the mean corrected QD-score over log(evaluations), from 2.5% of the evaluations on.
 
     This is the area under the curve of corrected scores, divided by the width of the curve. It is NaN if
     the first correction comes after 2.5% of the evaluations.

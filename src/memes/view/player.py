@@ -112,7 +112,7 @@ class ElitePlayer:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Show the elites whose simulations have finished. `tell` describes the arguments."""
+        """Show the elites whose simulations have finished. `tell` has the same arguments."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
