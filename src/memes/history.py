@@ -108,7 +108,7 @@ class FIFO:
         return _ring(self.capacity, k)
 
     def push(self, state: Ring, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> Ring:
-        """Replace the oldest features by new ones."""
+        """Replace the oldest features with new features."""
         return push(state, feature, mask)
 
     def past(self, state: Ring, archive: Archive) -> Past:

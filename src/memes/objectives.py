@@ -27,7 +27,7 @@ class Objective(Protocol):
     """A rule that scores the samples of lanes."""
 
     def init(self, lanes: int) -> PyTree:
-        """Return the first state."""
+        """Return the initial state."""
 
     def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
         """Return the state after the lanes in `where` start or restart."""
@@ -78,7 +78,7 @@ class OfTwo:
     b: Objective
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree]:
-        """Return the first states of both objectives."""
+        """Return the initial states of both objectives."""
         return self.a.init(lanes), self.b.init(lanes)
 
     def restart(
@@ -278,7 +278,7 @@ class Accepted:
         check_fields(self)
 
     def init(self, lanes: int) -> PyTree:
-        """Return the first state of the objective."""
+        """Return the initial state of the objective."""
         return self.objective.init(lanes)
 
     def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:

@@ -35,7 +35,7 @@ class Environment:
         observation_size: Number of entries of an observation, o.
         action_size: Number of entries of an action, a.
         steps: Control steps per episode, T.
-        reset: `(keys[n]) -> state`, the first state of one episode per key.
+        reset: `(keys[n]) -> state`, the initial state of one episode per key.
         observe: `(state) -> observation[n, o]`, the observations of a state.
         step: `(state, action[n, a]) -> state`, the state after a control step.
         reward: `(before, action[n, a], after) -> reward[n]`, the reward of a step, given the states

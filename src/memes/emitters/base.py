@@ -102,7 +102,7 @@ class Emitter(Protocol):
         """True if the emitter uses gradients. In this case, the task must be differentiable."""
 
     def init(self, key: Key[Array, ""], task: Task) -> PyTree:
-        """Return the first state."""
+        """Return the initial state."""
 
     def ask(self, key: Key[Array, ""], state: PyTree, context: Context) -> tuple[PyTree, Batch]:
         """Propose genotypes, with one evaluation per candidate."""

@@ -96,7 +96,7 @@ class Turn(Protocol):
     """A rule that chooses one of `count` emitters."""
 
     def __call__(self, key: Key[Array, ""], context: Context, count: int) -> Int[Array, ""]:
-        """Return the number of the chosen emitter."""
+        """Return the index of the chosen emitter."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class InTurn:
     """A rule that chooses the emitters one after the other."""
 
     def __call__(self, key: Key[Array, ""], context: Context, count: int) -> Int[Array, ""]:
-        """Return the number of the chosen emitter."""
+        """Return the index of the chosen emitter."""
         return context.generation % count
 
 
