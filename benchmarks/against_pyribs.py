@@ -200,10 +200,11 @@ CASES = {
 
 
 def change_cma_es() -> None:
-    """Replace the CMA-ES formulas of evosax by those of pyribs 0.12.
+    """Replace the CMA-ES formulas of evosax with the formulas of pyribs 0.12.
 
-    In pyribs, the covariance path has the unit of genotypes and not of the step size, the rank-one
-    update contains the factor c_1 twice, and the step size depends on the squared length of its path.
+    In pyribs, the covariance path is in units of the genotypes instead of the step size. The rank-one
+    update contains the factor c_1 twice. The step size depends on the squared length of its evolution
+    path.
     """
     from evosax.algorithms.distribution_based.cma_es import CMA_ES
 

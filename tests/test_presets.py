@@ -256,7 +256,7 @@ def test_me_es_starts_each_turn_from_its_preferred_elites():
         state, info = step(key, state)
         kinds.append(int(info.kind[0]))
     turns = [Kind.EXPLORE] * 3 + [Kind.EXPLOIT] * 3
-    # The kind of a candidate is that of the previous generation, in which the candidate was created.
+    # Each candidate was created in the previous generation, and has the kind of that generation.
     assert kinds == [Kind.EXPLORE, *(turns * 3)[:13]]
 
 

@@ -169,7 +169,8 @@ class Archive:
     ) -> tuple[Archive, Int[Array, " n"]]:
         """Offer one or several evaluated genotypes to the archive.
 
-        Each cell accepts its fittest genotype if this genotype is fitter than the present elite.
+        Each cell accepts the fittest of its new genotypes if this genotype is fitter than the present
+        elite.
 
         Args:
             genotypes: The genotypes [n, d]. For one genotype, omit the first axis of all arrays.
@@ -429,11 +430,11 @@ def add(
 ) -> tuple[Archive, Int[Array, " n"]]:
     """Offer evaluated genotypes to an archive.
 
-    Each cell accepts its fittest candidate if this candidate is strictly fitter than the present elite.
-    If several candidates of one batch are equally fit, the cell accepts the first one. All other
-    candidates are rejected. Candidates that are not `offered` and candidates with a non-finite fitness
-    or feature are also rejected. The cost grows with the size of the batch, but not with the size of the
-    archive.
+    Each cell accepts the fittest of its new candidates if this candidate is strictly fitter than the
+    present elite. If several candidates of one batch are equally fit, the cell accepts the first one.
+    All other candidates are rejected. Candidates that are not `offered` and candidates with a non-finite
+    fitness or feature are also rejected. The cost grows with the size of the batch, but not with the
+    size of the archive.
 
     Args:
         archive: The archive before the offer.

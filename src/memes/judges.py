@@ -74,7 +74,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class SameArchive:
-    """The archive as a judge: a candidate makes progress if it enters the archive."""
+    """The rule of a plain archive: a candidate makes progress if it enters the archive."""
 
     def init(self, cells: Cells, dim: int) -> tuple[()]:
         """Return an empty state."""

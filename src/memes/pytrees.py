@@ -89,9 +89,9 @@ def filled(array: Array, size: int, axis: int) -> Array:
 def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T:
     """Compute `function(*arrays)` for arrays [n, ...] in chunks of `rows` rows.
 
-    If `rows` is None, all rows are one chunk. The last chunk is padded to the size of the other chunks,
-    because rounding depends on the size, and the result of a row must not depend on the number of other
-    rows.
+    If `rows` is None, all rows are one chunk. The last chunk is padded to the size of the other chunks.
+    Rounding depends on the size of a chunk, and the result of a row must not depend on the number of
+    other rows.
     """
     if rows is None:
         return function(*arrays)

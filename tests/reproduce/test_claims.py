@@ -347,7 +347,8 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
     outcome = all_of([clear] * 10, ten, family=True)
     assert outcome.verdict is Verdict.REPRODUCED
     assert (outcome.p, outcome.corrected_p) == pytest.approx((2 / 3003, 10 * 2 / 3003))
-    # A claim with a family of tests is reproduced with one p between 0.025 and 0.05, but not with two.
+    # A claim with a family of tests counts as reproduced if one p-value is between 0.025 and 0.05, but
+    # not if two p-values are.
     p = all_of([close], ten).p
     assert 0.025 < p < 0.05
     assert all_of([clear, close], ten, family=True).verdict is Verdict.REPRODUCED

@@ -4,7 +4,7 @@ What is drawn depends on the cells:
 
 - For one feature, a curve of fitness over the feature.
 - For two features, or for a grid with up to six features, the image made by `render`, with axes.
-- For all other cells, parallel axes with one line per elite.
+- For all other archives, parallel axes with one line per elite.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Environments, controllers, and rollouts of many episodes at once.
 
-environment   simulates n independent episodes with pure functions of a batched state controller    maps
-a genotype to parameters, and observations to actions rollout       plays episodes, and stores only sums
-over their steps
+- An environment simulates n independent episodes with pure functions of a batched state.
+- A controller maps a genotype to parameters, and observations to actions.
+- A rollout plays episodes, and stores only sums over their steps.
 """
 
 from __future__ import annotations

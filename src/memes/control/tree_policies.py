@@ -88,9 +88,9 @@ def tree_policy(
 ) -> MLP | TreePolicy:
     """Build a controller whose genotypes are the parameters of a network.
 
-    If the network is a perceptron with float32 parameters and ReLU or tanh activations, the genotypes
-    have the layout of `mlp`, and rollouts use the same kernels. Such networks are recognised by their
-    outputs for random parameters.
+    If the network is a perceptron with float32 parameters and ReLU or tanh activations, its genotypes
+    have the layout of `mlp`. Rollouts then use the same kernels as for `mlp`. Such networks are
+    recognised by their outputs for random parameters.
 
     Args:
         make: `(key) -> parameters`, which returns a pytree of random initial parameters.

@@ -57,7 +57,7 @@ class ES:
     A generation evaluates the mean of every lane together with the samples around it. After the judge
     has accepted or rejected the mean, the lane either takes a step or is reset. A reset lane starts
     again from an elite, with a new optimiser. This elite is not offered again, is not counted as stale,
-    and does not enter the history, because a better second evaluation of an elite would only be due to
+    and does not enter the history. A better second evaluation of an elite would only be due to
     evaluation noise.
 
     Attributes:

@@ -1,8 +1,8 @@
 """A pool of worker processes that tolerates workers that hang, are killed, or run out of memory.
 
 `concurrent.futures.ProcessPoolExecutor` loses all of its work if one process dies, and cannot end a
-process that hangs. In this module, a separate thread for each process sends one piece of work at a time
-to the process, and replaces the process if it fails.
+process that hangs. In this module, each worker process has a separate thread in the parent process. The
+thread sends one piece of work at a time to the worker, and replaces the worker if it fails.
 """
 
 from __future__ import annotations

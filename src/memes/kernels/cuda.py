@@ -57,8 +57,8 @@ def launch(
     """Run the kernel, and return its results.
 
     `aliases` maps indices of arguments to indices of results that use the same memory. With `at_once`,
-    all blocks run concurrently, so that they can wait for each other. In this case, the number of blocks
-    is limited by the capacity of the GPU, and the members of a batch run one after the other.
+    all blocks run concurrently, so that they can wait for each other. In this case, the capacity of the
+    GPU limits the number of blocks. The members of a batch then run one after the other.
     """
     call = jax.ffi.ffi_call(
         TARGET,

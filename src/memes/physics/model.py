@@ -93,8 +93,8 @@ class Surface(NamedTuple):
         size: Half sizes of a box, radius and half length of a cylinder, or half axes of an ellipsoid.
         axes: Axes of the geom in the frame of the link, as columns.
         which: Selection of the point. For a box, `which` contains the signs of the coordinates of a
-            corner. For a cylinder, it contains the cosine and sine of the angle from the lowest point of
-            the rim, and 1 for the lower or -1 for the upper rim.
+            corner. For a cylinder, `which` contains the cosine and sine of the angle from the lowest
+            point of the rim, followed by 1 for the lower or -1 for the upper rim.
     """
 
     kind: str

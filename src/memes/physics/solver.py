@@ -6,8 +6,8 @@ Each constraint has one or more edges:
 
 - A contact with friction has two edges of the friction pyramid for each component except the normal.
 - A limit or a frictionless contact has one edge. The cost of these edges is s(e) = 1/2 D min(0, e)^2.
-- Dry friction of a dof with force limit f has one edge with Huber's cost s(e) = c e - 1/2 c^2 / D, where
-  c is D e clipped to [-f, f].
+- Dry friction of a dof with force limit f has one edge. Its cost is s(e) = c e - 1/2 c^2 / D (Huber),
+  where c is D e clipped to [-f, f].
 
 M + J'DJ has the sparsity of the tree, so each iteration requires only one sparse factorisation.
 """

@@ -27,9 +27,9 @@ class MapElites:
 
     The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normal number
     z per offspring. The default number of offspring equals the number of samples per generation of
-    MEMES. References: Mouret and Clune, Illuminating Search Spaces by Mapping Elites, 2015,
-    arXiv:1504.04909, and, for the variation, Vassiliades and Mouret, Discovering the Elite Hypervolume
-    by Leveraging Interspecies Correlation, GECCO 2018, arXiv:1804.03906.
+    MEMES. Reference: Mouret and Clune, Illuminating Search Spaces by Mapping Elites, 2015,
+    arXiv:1504.04909. Reference for the variation: Vassiliades and Mouret, Discovering the Elite
+    Hypervolume by Leveraging Interspecies Correlation, GECCO 2018, arXiv:1804.03906.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -57,10 +57,9 @@ class Dns:
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
     individuals: `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|`. Here N_k(i) contains the k nearest
-        individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. The
-        individuals with the highest scores survive. The archive stores the best offspring in each cell,
-        but does not affect the search. Reference: Bahlous-Boldi, Faldor et al., Dominated Novelty
-        Search, GECCO 2025,
+    individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. The individuals
+    with the highest scores survive. The archive stores the best offspring in each cell, but does not
+    affect the search. Reference: Bahlous-Boldi, Faldor et al., Dominated Novelty Search, GECCO 2025,
     arXiv:2502.00593.
 
     Attributes:

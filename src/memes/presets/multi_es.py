@@ -145,10 +145,10 @@ class MemesHybrid:
     """MEMES-hybrid: lanes of MEMES and variation of elites as in MAP-Elites, with a common archive.
 
     On uncertain tasks, each mean and each offspring is evaluated several times, and novelty is measured
-    against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, they
-    are evaluated once, samples are also offered to the archive, and novelty is measured against the
-    elites. The lanes learn as in MEMES, and offspring are varied as in MAP-Elites. This combination has
-    not been published.
+    against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, each
+    mean and each offspring is evaluated once. Samples are then also offered to the archive, and novelty
+    is measured against the elites. The lanes learn as in MEMES, and offspring are varied as in
+    MAP-Elites. This combination has not been published.
 
     Attributes:
         batch: Number of evaluations per generation. Evaluations that the lanes do not need are used for

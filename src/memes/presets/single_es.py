@@ -128,9 +128,9 @@ class NsrEs:
 class NsraEs:
     """NSRA-ES: like NSR-ES, but the weight of novelty rises if the best fitness does not improve.
 
-    The utility of a sample is `w r + (1 - w) n`, as in NSR-ES. The weight w rises by a step in each
-    generation that improves the best fitness, and falls by a step after a number of generations without
-    improvement. Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
+    The utility of a sample is `w r + (1 - w) n`, as in NSR-ES. The weight w of the fitness rises by a
+    step in each generation that improves the best fitness. It falls by a step after `patience`
+    generations without improvement. Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
 
     Attributes:
         means: The population of means.
@@ -167,9 +167,9 @@ class MeEs:
 
     The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
     utilities u_i are the centred ranks of the samples by novelty or by fitness. Each phase starts from
-    an elite. Exploration starts from one of the 5 most novel elites. Exploitation starts with equal
-    probability from one of the 2 fittest elites of the whole archive, or from one of the 2 fittest
-    elites in the 5 most recently changed cells.
+    an elite. Exploration starts from one of the 5 most novel elites. Exploitation starts from one of the
+    2 fittest elites of a group. With equal probability, the group is the whole archive or the 5 most
+    recently changed cells.
     Reference: Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO 2020, arXiv:2003.01825.
 
     Attributes:

@@ -3,8 +3,8 @@
 The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
 more cells change, the observer finds the other changes in the archive after certain generations, called
 marks. There are four marks between consecutive powers of two, and later one mark every `LONGEST`
-generations. The marks are fixed, so the recorded changes do not depend on how a run is divided into
-device calls, or on whether it is stopped and resumed.
+generations. The marks are fixed. Therefore, the recorded changes do not depend on the division of a run
+into device calls, or on whether the run is stopped and resumed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ class ChangeLog:
     """Write `changes.bin`, which records the changes of each cell.
 
     Each change has a generation, a cell, a lane, a fitness and a feature. Up to 128 changes are recorded
-    in every generation. If more cells change, the last change of each other cell is recorded after
-    generations 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ..., and after every 256 generations from
-    1024 on.
+    in every generation. If more cells change, the last change of each other cell is recorded at certain
+    generations: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ..., and every 256 generations from 1024 on.
 
     Attributes:
         rows: Maximum number of recorded changes. It is raised to twice the number of cells if it is

@@ -159,8 +159,8 @@ def placed(
 ) -> Placement:
     """Return the placement of a run on the requested number of devices and shards.
 
-    By default, a run uses all accelerators, or one CPU, with one shard per device. A task that runs on
-    the host has one shard.
+    By default, a run uses all accelerators, or one CPU if there are none, with one shard per device. A
+    task that runs on the host has one shard.
     """
     found = jax.devices()
     if not algorithm.task.jit:
