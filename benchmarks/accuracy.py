@@ -96,7 +96,7 @@ def main(s: Settings) -> None:
     print("|---|---|---|---|---|---|")
     for file in files:
         model = mujoco.MjModel.from_xml_path(str(file))
-        # Lift the ground a little. Otherwise, rounding decides whether geoms at rest touch it.
+        # Lift the ground a little. Otherwise, rounding would determine whether geoms at rest touch it.
         ground = model.geom_bodyid == 0
         model.geom_pos[ground, 2] += 1e-3
         model.geom_sameframe[ground] = 0

@@ -139,7 +139,7 @@ class Accuracy:
 
 def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
     """Compare one step from each of `count` states with the same step of MuJoCo C."""
-    # Lift the ground a little. Otherwise, rounding decides whether geoms at rest touch it.
+    # Lift the ground a little. Otherwise, rounding would determine whether geoms at rest touch it.
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0

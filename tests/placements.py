@@ -75,7 +75,7 @@ def digest(run) -> str:
 
 
 def refused(**options) -> str:
-    """Return the error message of a refused run, or an empty string."""
+    """Return the error message of a run that is rejected, or an empty string."""
     try:
         memes.run(**options, generations=1, progress=False)
     except memes.UsageError as error:

@@ -150,7 +150,8 @@ class Algorithm:
         emitter: The source of genotypes.
         cells: The cells of the archive.
         history: The features against which novelty is measured.
-        judge: The rule that decides which candidates make progress. Some objectives rank samples by it.
+        judge: The rule that determines which candidates make progress. Some objectives also use this
+            rule to rank samples.
         offer_samples: Whether samples may also enter the archive.
         candidates: The number of evaluations of each candidate, and the statistic that summarises them.
         name: Name of the algorithm in files and figures.
@@ -266,7 +267,7 @@ class Algorithm:
     def learn(
         self, before: State, after: State, outcome: Outcome, status: Int[Array, " C"]
     ) -> tuple[PyTree, Lanes]:
-        """Update the emitter, which counts stale candidates, decides on resets, and takes its steps."""
+        """Update the emitter, which counts stale candidates, determines resets, and takes its steps."""
         candidates, samples = outcome.candidates, outcome.samples
         unknown = jnp.zeros_like(samples.lane)
         return self.emitter.tell(
@@ -340,7 +341,7 @@ def compose(
         emitter: The source of genotypes.
         cells: The cells of the archive; by default the grid of the task.
         history: The features against which novelty is measured. If None, no features are stored.
-        judge: The rule that decides which candidates make progress. The default is the archive itself
+        judge: The rule that determines which candidates make progress. The default is the archive itself
             or, if samples are offered, a second archive that only candidates enter.
         offer_samples: Whether to offer samples to the archive in addition to candidates.
         candidates: The number of evaluations of each candidate, and the statistic that summarises them.

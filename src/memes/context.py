@@ -30,8 +30,8 @@ class Comparison(NamedTuple):
 
     Attributes:
         status: The `Status` that each evaluation would get if no other evaluation were offered.
-        value: The fitness of each evaluation minus the fitness that it has to exceed. If the judge is an
-            archive and the cell is empty, the value is the fitness.
+        value: The fitness of each evaluation minus the fitness that the evaluation has to exceed. If the
+            judge is an archive and the cell is empty, the value is the fitness.
     """
 
     status: Int[Array, "*n"]

@@ -27,9 +27,9 @@ from memes.errors import at_least, require
 from memes.task import Evaluation, Task, evaluate, rows_like
 from memes.validation import check_fields, check_types, checked
 
-# A function `(values, axis=) -> summary`. Values of evaluations that were not finite are NaN.
+# A function `(values, axis=) -> summary`. The values of non-finite evaluations are passed as NaN.
 Statistic = Callable[..., Array]
-# The statistics by name. They ignore evaluations that were not finite.
+# The statistics by name. They ignore non-finite evaluations.
 STATISTICS: dict[str, Statistic] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
 
 
@@ -218,8 +218,8 @@ def reevaluate(
         samples: Number of evaluations per elite.
         key: PRNG key of the evaluations; by default `jax.random.key(0)`.
         statistic: Function `(values, axis=) -> summary` for the fitness and for each feature of an
-            elite. Values of evaluations that were not finite are NaN, so the function should ignore NaN,
-            like `nanmedian` (the default) or `nanmean`.
+            elite. The values of non-finite evaluations are passed as NaN, so the function should ignore
+            NaN, like `nanmedian` (the default) or `nanmean`.
         rows: Maximum number of evaluations at a time.
     """
     check_types({"archive": archive, "task": task}, {"archive": Archive, "task": Task})

@@ -143,7 +143,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Elites:
-    """A history that consists of the features of the present elites, which it reads from the archive."""
+    """A history that consists of the features of the present elites in the archive."""
 
     def init(self, k: int, room: int | None) -> tuple[()]:
         """Return an empty state."""

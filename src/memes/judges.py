@@ -1,7 +1,7 @@
-"""Judges: rules that decide whether a candidate makes progress. Objectives rank samples by them.
+"""Judges: rules that determine whether a candidate makes progress. Some objectives also use these rules.
 
-The archive is the result of a run, and each of its cells stores the fittest candidate. By default, the
-archive is also the judge. Other judges use other rules:
+The archive is the result of a run, and each cell of the archive stores the fittest candidate. By
+default, the archive is also the judge. Other judges use other rules:
 
 - The judge of MEMES-all is a second archive that ignores samples.
 - The judge of CMA-MAE has thresholds that rise slowly.
@@ -48,7 +48,7 @@ class Offer(NamedTuple):
 
 @runtime_checkable
 class Judge(Protocol):
-    """A rule that decides which candidates make progress.
+    """A rule that determines which candidates make progress.
 
     In all methods except `parents`, the argument `archive` is the archive before the generation.
     """

@@ -91,9 +91,9 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
     """Return the measures of both archives, the loss of each measure, and the variances.
 
-    Names that end with `_by_mean` refer to a second corrected archive. It always uses the mean of the
-    evaluations of each elite as its statistic. `median_fitness_variance` is the median over the elites.
-    For `median_feature_variance`, the variance of each elite is first averaged over the features. Both
+    Names that end with `_by_mean` refer to a second corrected archive, in which each elite has the mean
+    of its evaluations. `median_fitness_variance` is the median over the elites. For
+    `median_feature_variance`, the variance of each elite is first averaged over the features. Both
     variances are NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
@@ -124,7 +124,7 @@ class Deviations(NamedTuple):
 
     Attributes:
         fitness: Standard deviation of the fitness.
-        feature: Root mean square over the features of their standard deviations, in units of the feature
+        feature: Root mean square of the standard deviations of all features, in units of the feature
             ranges.
     """
 
@@ -194,8 +194,8 @@ def tradeoff(
     reproducibility, s the standard deviation of the elite, and r the reference deviation. Both
     deviations refer to the fitness or to the features, depending on which reference is given. The
     performance q is the position of the elite's mean fitness in `fitness_range`, clipped to [0, 1]. Each
-    cell keeps the elite with the greatest value among those whose mean feature lies in the cell. The
-    score is the sum of the values of these elites.
+    cell keeps the elite with the greatest value among the elites whose mean feature lies in the cell.
+    The score is the sum of the values of these elites.
 
     The function computes one weighted sum per preference, as proposed by Flageat et al., Exploring the
     Performance-Reproducibility Trade-off in Quality-Diversity, 2024, arXiv:2409.13315. In the authors'
@@ -258,7 +258,7 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean [kinds], per kind, of those values [L] that are counted."""
+    """Return the mean of the counted values [L] for each kind, [kinds]."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 

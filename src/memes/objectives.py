@@ -358,7 +358,7 @@ class Blend(OfTwo):
     Attributes:
         a: The first objective, which determines the kind of the candidates.
         b: The second objective.
-        weight: Weight of the first objective. The weight of the second objective is 1 minus this.
+        weight: Weight of the first objective. The weight of the second objective is 1 minus this weight.
     """
 
     a: Objective
@@ -406,7 +406,7 @@ class AdaptiveBlend:
 
     Attributes:
         a: The objective with the adaptive weight.
-        b: The objective whose weight is 1 minus that of `a`.
+        b: The objective whose weight is 1 minus the weight of `a`.
         weight: Initial weight of `a`.
         step: Change of the weight, which is clipped to [0, 1].
         patience: Number of generations without improvement after which the weight falls.

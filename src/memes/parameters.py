@@ -82,9 +82,9 @@ def flat(function: Callable[..., R]) -> Callable[..., R]:
     """Make a function accept the fields of its groups of options as keywords.
 
     For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the resulting function accepts
-    `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines their defaults.
-    The fields appear in the signature and in the docstring of the resulting function. Wrong keywords and
-    types raise a `UsageError`.
+    `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines the defaults of
+    these fields. The fields appear in the signature and in the docstring of the resulting function.
+    Wrong keywords and types raise a `UsageError`.
     """
     hints, told = typing.get_type_hints(function), dict(help_of(function))
     groups: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Resets: rules that decide when a lane abandons its mean and starts again from an elite."""
+"""Resets: rules that determine when a lane abandons its mean and starts again from an elite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reason(IntEnum):
 
 @runtime_checkable
 class Reset(Protocol):
-    """A rule that decides which of L lanes are reset."""
+    """A rule that determines which of L lanes are reset."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
         """Return True for every lane to reset after the judge has accepted or rejected its candidate.

@@ -1,4 +1,4 @@
-"""Gradients of tasks, computed by JAX or by the task. Tasks without gradients are refused."""
+"""Gradients of tasks, computed by JAX or by the task. Tasks without gradients raise an error."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The simulator reads or refuses all fields of a compiled model, except the fields listed here."""
+"""The simulator reads or rejects all fields of a compiled model, except the fields listed here."""
 
 import ast
 import re

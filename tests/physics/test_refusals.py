@@ -1,4 +1,4 @@
-"""Models with unsupported elements are refused with an error message that names these elements."""
+"""Models with unsupported elements raise an error whose message names these elements."""
 
 import numpy as np
 import pytest

@@ -213,7 +213,7 @@ def test_earlier_corrections_may_have_fewer_samples_than_the_last(algorithm, who
 
 @pytest.fixture(scope="module")
 def batch(algorithm, tmp_path_factory):
-    """Three seeds in one batch without interruption. The last seed is that of the run `whole`."""
+    """Three seeds in one batch without interruption. The last seed is the seed of the run `whole`."""
     return memes.run(
         algorithm, out=tmp_path_factory.mktemp("batch"), seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER
     )

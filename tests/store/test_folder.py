@@ -1,4 +1,4 @@
-"""Run folders, including damaged ones and those of older versions."""
+"""Run folders, including damaged folders and folders of older versions."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def test_a_run_of_version_0_1_is_read():
 
 
 def test_a_run_of_version_0_1_can_only_be_restarted(tmp_path, capsys):
-    """Checkpoints of version 0.1 are refused. Without checkpoints, `resume` starts the run again."""
+    """Checkpoints of version 0.1 raise an error. Without checkpoints, `resume` starts the run again."""
     run = shutil.copytree(OLD, tmp_path / "run")
     about = {"format_version": 1, "identity": "", "digest": ""}
     (run / "checkpoints").mkdir()

@@ -73,7 +73,7 @@ def _cells(run: Summary) -> str:
 
 
 def _same(a: Summary, b: Summary) -> bool:
-    """Return True if two summaries describe the same run: start time and length are equal."""
+    """Return True if two summaries have equal start times and lengths, and so describe the same run."""
     when = a.about.when
     return when is not None and (when, a.generations) == (b.about.when, b.generations)
 

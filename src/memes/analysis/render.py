@@ -160,7 +160,7 @@ class TileLayout:
         return int(self.tile[min(int((1 - y) * height), height - 1), min(int(x * width), width - 1)])
 
     def fittest(self, fitness: np.ndarray) -> np.ndarray:
-        """Return the fittest cell of each tile, int[t]; -1 if all its cells are empty.
+        """Return the fittest cell of each tile, int[t]; -1 if all cells of the tile are empty.
 
         The fitness of an empty cell is NaN or infinite.
         """
@@ -328,7 +328,7 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
 
 
 def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
-    """Return the cell among `occupied` whose features are nearest to those of a tile.
+    """Return the cell among `occupied` whose features are nearest to the features of a tile.
 
     The distance uses only the features that span the image, scaled by their bounds.
     """

@@ -64,7 +64,7 @@ Tables = dict[str, list[dict[str, str]]]
 
 
 def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
-    """Compare runs. The given notes `said` are listed before the notes about the comparison."""
+    """Compare runs. The notes in `said` are listed before the notes about the comparison."""
     return ComparedRuns(groups, all_tables(groups), [*said, *notes(groups)])
 
 

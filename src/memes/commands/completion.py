@@ -62,7 +62,7 @@ def completion(shell: Literal["bash", "zsh"]) -> None:
 
 
 def _options_of(command: str) -> Options:
-    """Return all options of a command, including those of every task and algorithm of the library."""
+    """Return all options of a command, including the options of all library tasks and algorithms."""
     of_tasks = [options_of(make) for make in TASKS.values()]
     if command == "run":
         groups = [*run_options().values(), *of_tasks]

@@ -63,7 +63,7 @@ def replay(
         port: Port of the page in the browser. If this port is in use, the next free port is used.
         task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
-    # Problems with files and programs are reported before the episodes are played, which takes time.
+    # Playing the episodes takes time, so problems with files and programs are reported first.
     if video:
         check_video("video", video)
     for option, file in {"sheet": sheet, "paths": paths}.items():

@@ -30,8 +30,8 @@ def control_task(
 ) -> Task:
     """Build a task whose genotypes are controllers.
 
-    If the simulator fails in an episode, the fitness of the episode is NaN. Archives do not store failed
-    evaluations, but they are included in the number of evaluations.
+    If the simulator fails in an episode, the fitness of the episode is NaN. Failed evaluations are
+    counted as evaluations, but archives do not store them.
 
     Args:
         name: Short name, used in files and figures.

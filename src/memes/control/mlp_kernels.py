@@ -75,7 +75,7 @@ def fastest(
 ) -> Callable[[Array, Array], Array]:
     """Return the fastest `act(observation, t)` of candidates and samples.
 
-    It is a kernel if there is one for the activations and the platform. If not, it is `otherwise`.
+    The result is a kernel if there is one for the activations and the platform, and else `otherwise`.
     """
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise

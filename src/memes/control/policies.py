@@ -43,8 +43,8 @@ class MLP:
         output: Activation of the last layer.
         weights: Type in which weights are stored during a rollout, `float32` or `bfloat16`. With
             `bfloat16`, each step reads half as much memory on a GPU. Sums are always float32.
-        trees: Conversion between genotypes and pytrees, which also makes the initial parameters. None if
-            genotypes are vectors.
+        trees: Object that converts between genotypes and pytrees, and makes the initial parameters. None
+            if genotypes are vectors.
     """
 
     sizes: tuple[int, ...]

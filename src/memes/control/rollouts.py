@@ -73,8 +73,8 @@ class Controller(Protocol):
     def policy(self) -> Callable[[Array, Array], Array] | None:
         """The function `(x[d], observation[b, o]) -> action[b, a]`, for gradient-based learning.
 
-        It computes the actions of one genotype for many observations. None if actions do not only depend
-        on the observation.
+        The function computes the actions of one genotype for many observations. The value is None if
+        actions depend on more than the observation.
         """
 
     @property
@@ -85,8 +85,8 @@ class Controller(Protocol):
     def in_factors(self) -> InFactors | None:
         """The function `(candidates, samples) -> act` for genotypes in factored form.
 
-        It computes the actions of repeated candidates, followed by the actions of mirrored samples. None
-        if the controller needs whole genotypes.
+        The function computes the actions of repeated candidates, followed by the actions of mirrored
+        samples. The value is None if the controller needs whole genotypes.
         """
 
     @property
@@ -155,7 +155,7 @@ def rollout(
     x: Float[Array, "n d"],
     record: Callable[[Step], PyTree] | None = None,
 ) -> tuple[Episodes, PyTree]:
-    """Play one episode per genotype. The key of each episode determines its start.
+    """Play one episode per genotype. The key of an episode determines its initial state.
 
     Args:
         control: The environment and the controller.

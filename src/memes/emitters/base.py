@@ -87,7 +87,7 @@ class Emitter(Protocol):
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """One flag per candidate: True if its lane continues in the next generation."""
+        """One flag per candidate: True if the candidate's lane continues in the next generation."""
 
     @property
     def samples(self) -> int:

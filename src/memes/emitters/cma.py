@@ -53,7 +53,7 @@ class CMA:
         objective: The objective that ranks the samples of a lane.
         strategy: Search distribution of each lane, usually CMA-ES.
         lanes: Number of distributions.
-        reset: Rule that decides when a lane is reset. By default, a lane is reset after its first
+        reset: Rule that determines when a lane is reset. By default, a lane is reset after its first
             generation without an accepted sample.
         selector: Rule that chooses the elite from which a lane starts again.
     """

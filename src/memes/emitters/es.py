@@ -64,7 +64,7 @@ class ES:
         objective: The objective that the lanes maximise.
         lanes: Number of evolution strategies.
         strategy: Search distribution of each lane.
-        reset: Rule that decides when a lane is reset.
+        reset: Rule that determines when a lane is reset.
         selector: Rule that chooses the elite from which a lane starts again.
     """
 
@@ -139,7 +139,7 @@ class ES:
     def tell(
         self, state: ESState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[ESState, Lanes]:
-        """Count stale means, decide on resets, and update every mean."""
+        """Count stale means, determine which lanes are reset, and update every mean."""
         offspring = state.age > 0  # False for the start of a lane
         rejected = candidates.status == Status.REJECTED
         stale = jnp.where(offspring & rejected, state.stale + 1, 0)

@@ -55,11 +55,11 @@ class GradientArborescenceState(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientArborescence:
-    """An emitter whose lanes sample along the gradients at a solution, and move it to the best samples.
+    """An emitter whose lanes sample along gradients at a solution, and move it towards the best samples.
 
     The samples around the solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
-    m, and g_1, ..., g_k are the gradients of the features, each divided by its length. The coefficients
-    c are drawn from a search distribution, which learns from the ranks of the samples.
+    m, and g_1, ..., g_k are the gradients of the features, each divided by its norm. The coefficients c
+    are drawn from a search distribution, which learns from the ranks of the samples.
 
     The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, where n
     is half the number of samples. The i-th best sample x_i has the weight of CMA-ES, `w_i = log(n + 1/2)
@@ -77,7 +77,7 @@ class GradientArborescence:
         lanes: Number of solutions.
         step_size: Learning rate of the optimiser.
         optimiser: Function that returns an optax optimiser for a learning rate.
-        reset: Rule that decides when a lane is reset. By default, a lane is reset after its first
+        reset: Rule that determines when a lane is reset. By default, a lane is reset after its first
             generation without an accepted sample.
         selector: Rule that chooses the elite from which a lane starts again.
     """

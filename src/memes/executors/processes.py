@@ -174,7 +174,7 @@ class Processes(Executor):
 
 @contextmanager
 def inherited() -> Iterator[None]:
-    """Set environment variables for new processes, which inherit them, for the duration of the context.
+    """Set environment variables that new processes inherit, for the duration of the context.
 
     If the user has set a number of threads, this setting is not changed.
     """

@@ -120,8 +120,8 @@ class RemoteEvaluator:
             return [block for block in waiting if block.start not in found]
 
         def again(blocks: list[slice]) -> list[slice]:
-            # If the executor breaks, all blocks fail, and it is unknown which block caused the failure.
-            # Therefore, the blocks are then evaluated one by one.
+            # If the executor breaks, all blocks fail, and the block that caused the failure is unknown.
+            # The blocks are then evaluated one by one.
             broken = isinstance(failure, BrokenExecutor)
             some = [[block] for block in blocks] if broken else [blocks]
             return [block for each in some for block in lost(each)]
@@ -168,7 +168,7 @@ def attempting(
 
 
 class _Executors:
-    """An executor, which is replaced when it breaks, given a function that makes executors."""
+    """An executor that is replaced when it breaks, if it was made by a given function."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given

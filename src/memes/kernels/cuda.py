@@ -1,7 +1,7 @@
 """CUDA kernels, which NVRTC compiles and `jax.ffi` launches on XLA's stream.
 
-JAX's CUDA extras install the NVRTC library. The handler that launches kernels is written in C++. The
-system's compiler compiles it. Compiled kernels and the compiled handler are cached.
+JAX's CUDA extras install the NVRTC library. The handler that launches kernels is written in C++, and is
+compiled by the system's compiler. Compiled kernels and the compiled handler are cached.
 """
 
 from __future__ import annotations

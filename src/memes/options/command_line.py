@@ -118,14 +118,15 @@ class Choice:
     """Options of a command that starts runs.
 
     Attributes:
-        algorithm: An algorithm from `memes list`, or a custom algorithm as module:name or file.py:name,
-            which is a function of a task and its cells. --help then also lists its options.
-        scale: Default values of the options, either the paper's values for a GPU, or smaller values for
-            a laptop.
+        algorithm: An algorithm from `memes list`, or a custom algorithm as module:name or file.py:name.
+            A custom algorithm is a function of a task and its cells. With this option, --help also lists
+            the options of the algorithm.
+        scale: Default values of the options: either the paper's values, for a GPU, or smaller values,
+            for a laptop.
         out: Folder for the results. With several seeds, each seed has a subfolder. By default, a new
             folder under runs/ is used.
         seeds: Number of seeds to run, starting with --seed. Each seed has a separate folder.
-        label: Label of the algorithm in folders, tables and figures. By default, it is the name of the
+        label: Label of the algorithm in folders, tables and figures. The default is the name of the
             algorithm.
         resolution: Number of grid cells along each feature. By default, the resolution of the task is
             used. If the task has no resolution, the grid has about 2500 cells.

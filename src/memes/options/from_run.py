@@ -33,8 +33,8 @@ def task_from_run(run: Run, name: str | None = None, executor: Executor | None =
 
     Args:
         run: The run.
-        name: Name of the task as in `memes run`, if it is a custom task, or if the run does not record
-            the name.
+        name: Name of the task as in `memes run`. Required for custom tasks, and if the run does not
+            record the name.
         executor: Executor that evaluates the task. By default, this process evaluates it.
     """
     # The backend of the run may need a device that this machine does not have.

@@ -123,7 +123,7 @@ def _offer(what: str, name: Any, kind: type) -> None:
 
 
 def _makes(kind: type, value: Any, module: ModuleType) -> bool:
-    """Return True if a value is of the kind, or seems to be a function in the module that makes one."""
+    """Return True if a value is a `kind`, or a function of the module that seems to return a `kind`."""
     if isinstance(value, kind):
         return True
     if not inspect.isfunction(value) or value.__module__ != module.__name__:

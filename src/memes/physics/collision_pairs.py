@@ -95,7 +95,7 @@ def _pairs(m: mujoco.MjModel, link_of: list[int]) -> dict[tuple[int, int], Param
 
 
 def _collide(m: mujoco.MjModel, a: int, b: int, excluded: set[tuple[int, ...]]) -> bool:
-    """Return True if MuJoCo's filters let two geoms collide."""
+    """Return True if MuJoCo's filters allow collisions between two geoms."""
     collides = (m.geom_contype[a] & m.geom_conaffinity[b]) or (m.geom_contype[b] & m.geom_conaffinity[a])
     bodies = m.geom_bodyid[a], m.geom_bodyid[b]
     if not collides or tuple(sorted(map(int, bodies))) in excluded:

@@ -26,8 +26,8 @@ class Row(NamedTuple):
         friction: Friction coefficients of a contact, one for each component except the first.
         reference: Negative reference acceleration of each component.
         stacked: Whether the row represents K copies.
-        most: Maximum force of the dry friction of a dof, which acts in both directions. None for
-            contacts and limits, which only push.
+        most: Maximum force of the dry friction of a dof, in both directions. None for contacts and
+            limits, which only push.
     """
 
     jacobian: dict[int, list[Scalar]]
@@ -249,7 +249,7 @@ def _away(contact: Contact, offset: Vector) -> Vector:
 
 
 def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the distance of a ball, whose centre may be inside the box, and the normal of the box."""
+    """Return the distance from a box to a ball, whose centre may be inside, and the box's normal."""
     local = la.apply_transposed(contact.frame, offset)
     away = _away(contact, offset)
     square = la.dot(away, away)

@@ -124,7 +124,7 @@ def _kind(what: str, option: str, where: list[str]) -> str:
 
 
 def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
-    """Record all unsupported features of the model, except for those of collisions."""
+    """Record all unsupported features of the model, except for unsupported collisions."""
     require(m.nv > 0, "model has no joints")
     for attribute, element in MUST_BE_ZERO.items():
         off = any(disabled(m, flag) for flag in _UNLESS_DISABLED.get(attribute, ()))

@@ -54,7 +54,7 @@ class ProcessGroup:
 
     @property
     def leads(self) -> bool:
-        """True for the first process, which decides, writes and prints."""
+        """True for the first process, which makes decisions, writes files and prints."""
         return self.index == 0
 
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:

@@ -8,7 +8,7 @@ The writer of the package tensorboardX is not used, because:
 
 - it needs protobuf, which is not a dependency,
 - it writes in a separate thread, so a killed run loses events,
-- it follows links, whereas `files.open_regular` refuses to open links.
+- it follows links, whereas `files.open_regular` raises an error for links.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def gymnasium(
             level of a module.
         feature_low: Lower bound of each feature. The default is the bound of the observation, -10 if the
             observation has no bound, and -30 for a position.
-        feature_high: Upper bound of each feature. The defaults correspond to those of `feature_low`.
+        feature_high: Upper bound of each feature. The defaults correspond to the defaults of
+            `feature_low`.
         min_fitness: Fitness that adds 0 to the QD-score.
         make: Further arguments of `gymnasium.make`.
         fresh: Whether each episode uses a new environment. The default is True if two episodes with the

@@ -2,7 +2,7 @@
 
 - The server listens only on the loopback address.
 - It accepts only requests with the random token from the printed address.
-- It refuses requests from pages of other origins.
+- It rejects requests from pages of other origins.
 - It never opens a tunnel.
 - It drops messages that the controls of the page could not have sent.
 """
@@ -145,7 +145,7 @@ def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer
     """Start viser's server with the guard in front of it.
 
     Viser has no setting for a guard. Therefore `websockets.serve`, which viser calls to listen, is
-    replaced by a function that uses the given listener and rejects requests that the guard refuses.
+    replaced by a function that uses the given listener and the guard.
     """
     original, started = listening.serve, []
 
@@ -174,7 +174,7 @@ def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer
 
 
 def _silent() -> logging.Logger:
-    """Make a logger that drops messages about refused requests."""
+    """Make a logger that drops messages about rejected requests."""
     logger = logging.Logger("memes.view", logging.CRITICAL + 1)
     logger.addHandler(logging.NullHandler())
     return logger
@@ -184,7 +184,7 @@ def _silent() -> logging.Logger:
 
 
 def guarded(answer: Answer, token: str) -> Answer:
-    """Return a function that answers valid requests for paths under `/token` and refuses all others."""
+    """Return a function that accepts valid requests for paths under `/token` and rejects all others."""
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
