@@ -3,7 +3,7 @@
 MuJoCo C simulates a few robots under random controls. From each state on these trajectories, the script
 computes one timestep at every level of fidelity, in float64. The solver starts from the solution of the
 previous step at the same level. The error of a step is the largest velocity difference, divided by the
-largest velocity or by 1, whichever is larger.
+larger of 1 and the largest velocity.
 
     python benchmarks/accuracy.py                                the robots of the library
     python benchmarks/accuracy.py --models walker.xml ant.xml    other models

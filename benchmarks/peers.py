@@ -33,8 +33,8 @@ def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generati
     def advance(carry):
         return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
 
-    # Ensure that the second call does not compile again. It would do so if the first state had weak
-    # types, because the returned state has none.
+    # The second call would compile again if the first state had weak types, because the returned state
+    # has no weak types.
     compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
 
     def call():

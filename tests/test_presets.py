@@ -236,7 +236,7 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 
 
 def test_me_es_starts_each_turn_from_its_preferred_elites():
-    """Every turn starts from an elite. Exploiting turns start from one of the fittest or latest."""
+    """Every turn starts from an elite, and exploiting turns from one of the fittest or latest elites."""
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
     state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()

@@ -27,7 +27,7 @@ class UsageError(ValueError):
 
 
 class RunError(RuntimeError):
-    """An exception for a run with valid arguments that cannot continue.
+    """An exception for a run that cannot continue although its arguments are valid.
 
     The message is one line.
     """
@@ -194,7 +194,7 @@ def _show_once(message: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line of the user's code that raised an exception, also in a worker.
+    """Return the file and line of the user's code that raised an exception, even in a worker.
 
     If the traceback contains no user code, return an empty string.
     """

@@ -350,7 +350,7 @@ def test_tables_contain_medians_and_corrected_tests():
         assert min(values) <= row["median_low"] < row["median"] < row["median_high"] <= max(values)
         assert row["iqm"] == pytest.approx(np.mean(sorted(values)[1:3]))
         assert row["n"] == 4
-    # After 20 evaluations, `memes` has completed 2 of its 5 generations, and `me` all of them.
+    # After 20 evaluations, `memes` has completed 2 of its 5 generations, and `me` has completed all.
     row = found["arm", "memes", "evaluations", "qd_score"]
     assert row["median"] == pytest.approx(np.median(SCORES["memes"]) * 2 / 5)
     alone = found["hexapod", "memes", "generations", "qd_score"]
@@ -531,7 +531,7 @@ def test_a_comparison_changes_only_its_own_files(tmp_path, monkeypatch, capsys):
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0
-    Path("mine/archives-mine.png").write_text("mine")  # a user's file next to those of the comparison
+    Path("mine/archives-mine.png").write_text("mine")  # a user's file next to other figures
     assert main(command) == 0
     assert Path("mine/archives-mine.png").read_text() == "mine"
     Path("mine/losses.png").write_text("mine")  # a user's file that the next comparison would replace

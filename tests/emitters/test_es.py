@@ -115,8 +115,8 @@ def test_the_parent_feature_after_a_reset_is_that_of_the_stored_elite():
     assert len(restarted) > 10
     stored = info.parent_feature[restarted, lane]
     assert np.isfinite(stored).all()
-    # The second evaluation of an elite has a different feature. The parent feature is still the one in
-    # the archive.
+    # The second evaluation of an elite has a different feature. The parent feature is still the feature
+    # in the archive.
     np.testing.assert_array_equal(info.parent_feature[restarted + 1, lane], stored)
     assert (np.abs(info.feature[restarted, lane] - stored).max(axis=1) > 0).all()
     continues = info.offered[:-1] & (info.reset[:-1] == Reason.NONE) & info.offered[1:]

@@ -228,7 +228,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Except on AntTrap, ten seeds of MEMES and some variants, and five of the others, are enough."""
+    """Except on AntTrap, ten seeds of MEMES and some variants and five seeds of others are enough."""
     runs = [
         run
         for run in all_runs(refuted_numbers, 0.002)

@@ -69,7 +69,7 @@ def test_the_last_change_of_each_cell_is_its_elite(tmp_path):
 
 @pytest.mark.usefixtures("traced_anew")
 def test_changes_that_the_device_does_not_record_are_found_in_the_archive(tmp_path, monkeypatch):
-    """Several changes of a cell in one device call are recorded as one. The last state is correct."""
+    """Several changes of a cell in one device call are recorded as one change, with the final state."""
     for module in ("device", "change_log"):
         monkeypatch.setattr(f"memes.runner.{module}.MOST_CHANGES", 2)
     run = memes.run(variation, generations=40, out=tmp_path, **QUIET)

@@ -64,7 +64,7 @@ def test_the_last_row_is_the_correction_of_the_final_archive(whole):
     last = {name: column[-1] for name, column in saved.corrected.items()}
     for name, value in compare(whole.archive, expected).items():
         assert last[name] == pytest.approx(value, rel=1e-4), name
-    for name in ("qd_score", "coverage", "max_fitness"):  # illusory values are those of the metrics
+    for name in ("qd_score", "coverage", "max_fitness"):  # illusory values equal the metrics
         logged = saved.metrics[name][[1, 3, 5]]
         np.testing.assert_allclose(saved.corrected[f"illusory_{name}"], logged, rtol=1e-5)
 

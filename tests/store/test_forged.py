@@ -1,7 +1,7 @@
 """Forged run folders: links, pipes, decompression bombs and invalid content.
 
 Commands that read, plot, compare or resume such folders print a one-line error message. They write
-nothing outside the folder, and need no more memory than its size justifies.
+nothing outside the folder, and need no more memory than the size of the folder justifies.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Drawing of archives and maps into the axes of a figure.
 
-What is drawn depends on the cells:
+The drawing of an archive depends on its cells:
 
 - For one feature, a curve of fitness over the feature.
 - For two features, or for a grid with up to six features, the image made by `render`, with axes.

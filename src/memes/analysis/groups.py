@@ -92,9 +92,9 @@ def all_labels(groups: Groups) -> list[str]:
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     """Extend labels to distinguish runs of a task that have equal labels but different options.
 
-    The labels are extended by the options that differ. Older runs did not record some options, for which
-    they used the default values, so their labels do not contain these options. If runs still have equal
-    labels but genotypes of different lengths, the labels are extended by `dim`.
+    The labels are extended by the options that differ. Older runs used the default values of some
+    options without recording them. The labels of these runs do not contain these options. If runs still
+    have equal labels but genotypes of different lengths, the labels are extended by `dim`.
     """
     algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in summaries:

@@ -101,7 +101,7 @@ def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
-    """Compute the two-sided p-value of Fisher's exact test for `a` in `of_a` against `b` in `of_b`.
+    """Compute the two-sided p-value of Fisher's exact test for `a` out of `of_a` and `b` out of `of_b`.
 
     The result is NaN if either side has fewer than two values.
     """

@@ -1,4 +1,4 @@
-"""The tables of a comparison, as rows of plain values, and its notes.
+"""The tables of a comparison, as rows of plain values, and the notes of the comparison.
 
 There is one function per table. Notes describe conclusions that the runs do not support.
 """

@@ -52,7 +52,8 @@ class NoiseLevel(NamedTuple):
     """Standard deviations over repeated evaluations of one genotype.
 
     Attributes:
-        fitness: Standard deviation of the fitness, divided by its standard deviation over genotypes.
+        fitness: Standard deviation of the fitness, divided by the standard deviation of the fitness over
+            genotypes.
         feature: Standard deviation of each feature, in cell widths.
     """
 
@@ -318,7 +319,7 @@ def _evaluated_twice(
 ) -> tuple[Evaluation, Timing]:
     """Evaluate genotypes `x[n, d]` with each of two keys, and measure the time per evaluation.
 
-    Compiled tasks are timed with a larger batch and the third key, unless that takes too long.
+    Compiled tasks are timed with a larger batch and the third key, unless this would take too long.
     """
     n, keys = len(x), [jax.random.split(key, len(x)) for key in given[:2]]
     if not task.jit:

@@ -72,8 +72,8 @@ def overview() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command, and return the exit code.
 
-    Incorrect usage prints an error message and returns 2. Other failures, such as a full disk, print a
-    message and return 1. Errors of the library itself print a traceback.
+    The code is 2 after incorrect usage, and 1 after other failures, such as a full disk. In both cases,
+    an error message is printed. Errors of the library itself print a traceback.
     """
     words = sys.argv[1:] if arguments is None else arguments
     _open_streams()

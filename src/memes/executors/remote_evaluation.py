@@ -34,8 +34,8 @@ def parallelize(
     """Return a task whose genotypes are evaluated on the workers of an executor.
 
     Workers get blocks of a fixed number of genotypes, and results are returned in order. Therefore,
-    results do not depend on the number of workers. Workers must be able to import `evaluate`. The keys
-    are passed to it as NumPy arrays, which `seeds_from_keys` accepts.
+    results do not depend on the number of workers. Workers must be able to import `evaluate`. This
+    function receives keys as NumPy arrays, which `seeds_from_keys` accepts.
 
     If the worker of a block is lost, the block is evaluated again. If this fails, each genotype of the
     block is evaluated separately. If the worker of a single genotype is lost, the result is NaN.

@@ -1,4 +1,4 @@
-"""Checks for unsupported features of a model. A single error message lists all of them."""
+"""Checks for unsupported features of a model. A single error message lists all unsupported features."""
 
 from __future__ import annotations
 

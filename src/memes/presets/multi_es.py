@@ -97,7 +97,7 @@ class Memes:
 
 @dataclass(frozen=True, kw_only=True)
 class MemesSequential:
-    """MEMES-sequential: all lanes explore, then all lanes exploit. They are reset at each change.
+    """MEMES-sequential: all lanes explore, then all lanes exploit. All lanes are reset at each change.
 
     The lanes learn as in MEMES. Reference: the ablation of Flageat, Lim and Cully, GECCO 2024,
     arXiv:2303.06137.

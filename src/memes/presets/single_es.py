@@ -108,7 +108,7 @@ class NsrEs:
 
     Attributes:
         means: The population of means.
-        fitness_weight: Weight of fitness. The weight of novelty is 1 minus this.
+        fitness_weight: Weight of fitness. The weight of novelty is 1 minus this weight.
     """
 
     means: Means = Means()
@@ -134,7 +134,7 @@ class NsraEs:
 
     Attributes:
         means: The population of means.
-        fitness_weight: Initial weight of fitness. The weight of novelty is 1 minus this.
+        fitness_weight: Initial weight of fitness. The weight of novelty is 1 minus this weight.
         weight_step: Amount by which the weight of fitness rises when the best fitness improves, or falls
             after `patience` generations without improvement.
         patience: Number of generations without improvement after which the weight of fitness falls.

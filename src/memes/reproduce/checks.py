@@ -61,8 +61,8 @@ class CheckResult(NamedTuple):
         least_p: Smallest p-value that is possible with this number of seeds, or NaN if the seeds are too
             few to refute the relation.
         superior: Whether the p-value alone can show the relation.
-        by_mean: Text with the same comparison for archives corrected by the mean, which does not affect
-            the verdict.
+        by_mean: Text with the same comparison for archives whose correction uses means. This comparison
+            does not affect the verdict.
     """
 
     n: int
@@ -205,7 +205,7 @@ def at_most(found: Compared, more: float) -> tuple[bool, bool]:
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
     """Check that the interval of the median of `a` lies between two numbers.
 
-    `said` is a text about the source of the numbers, which is appended to the line.
+    `said` describes the source of the numbers, and is appended to the line.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -349,7 +349,7 @@ def _with_p(found: CheckResult, corrected: float, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Return text about the same comparison for archives corrected by the mean."""
+    """Return text about the same comparison for archives whose correction uses means."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)

@@ -39,8 +39,8 @@ class Quantity(NamedTuple):
         words: Name of the quantity.
         value: `(run) -> number`, which returns NaN if a run does not have the quantity. None for seconds
             per generation, which are measured in turns.
-        by_mean: `(run) -> number`, which returns the quantity for the archive corrected by the mean.
-            None if the quantity does not depend on the statistic of the correction.
+        by_mean: `(run) -> number`, which returns the quantity for an archive whose correction uses
+            means. None if the quantity does not depend on the statistic of the correction.
     """
 
     label: str
@@ -55,7 +55,7 @@ class Quantity(NamedTuple):
         return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
 
     def means(self, evidence: Evidence) -> np.ndarray:
-        """Return the finite values for archives corrected by the mean."""
+        """Return the finite values for archives whose correction uses means."""
         if self.by_mean is None:
             return np.zeros(0)
         return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])

@@ -49,9 +49,9 @@ class ChangeLog:
     generations: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ..., and every 256 generations from 1024 on.
 
     Attributes:
-        rows: Maximum number of recorded changes. It is raised to twice the number of cells if it is
-            smaller. When it is exceeded, only the last change per cell in every 2, 4, 8, ... generations
-            is kept. 0 disables the log.
+        rows: Maximum number of recorded changes. Values below twice the number of cells are raised to
+            this minimum. If there are more changes, only the last change per cell in every 2, 4, 8, ...
+            generations is kept. 0 disables the log.
     """
 
     rows: int = 2**20

@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 # Function (key, state, n) that returns the state after n generations, and records of at least n
-# generations. Only the first n are valid.
+# generations. Only the first n records are valid.
 Advance = Callable[[Array, State, int], tuple[State, Record]]
 
 

@@ -106,7 +106,7 @@ def smaller(rows: int, need: int, room: int) -> int:
 
 
 def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> int | None:
-    """Return a smaller batch size if a program does not fit into memory, and print what it needs.
+    """Return a smaller batch size if a program does not fit into memory, and print the required memory.
 
     Return None if the program fits, if the needed memory is unknown, or if the batch cannot be smaller.
     """

@@ -236,7 +236,7 @@ def _connected(coordinator: str | None) -> ProcessGroup:
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
     """Yield `count` connections that send the token, each with the number of the sending process.
 
-    All other connections are closed. They do not delay valid connections.
+    All other connections are closed, and do not delay valid connections.
     """
     known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""Observers. They do everything in a run except computing generations.
+"""Observers, which do everything in a run except computing generations.
 
 An observer is a frozen dataclass with settings and a method `watch`, which is called once per run. The
 class `Progress` below is a short example. `examples/observer.py` shows an observer that stops a run.

@@ -141,7 +141,7 @@ def read_bytes(file: Path, most: int) -> bytes:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read the object in a JSON file, and escape control characters in its text."""
+    """Read the object in a JSON file, and escape control characters in the strings of the object."""
     with reading(file):
         content = json.loads(read_bytes(file, MOST_JSON))
         require(isinstance(content, dict), f"'{file}' must contain a JSON object")

@@ -101,8 +101,8 @@ class Summary(NamedTuple):
         curves: The columns `CURVES` of the metrics at up to `POINTS` generations, including the first
             and the last. Half of the generations are spaced linearly and half logarithmically. The
             columns `step_exploit`, ... contain the distance between parent and offspring of each kind,
-            in cell widths. It is the median, over the generations since the previous point, of the mean
-            in each generation.
+            in cell widths. Each value is the median of the mean distances in all generations since the
+            previous point.
         corrections: The columns of `corrected.csv`, and the number of `evaluations` before each
             correction. The dict is empty if the archive was never corrected. Summaries of version 0.2
             lack the columns `..._by_mean`.

@@ -63,7 +63,8 @@ def locomotion(
         reach: Bound of the final position along each axis, in metres.
         hidden: Sizes of the policy's hidden layers.
         self_collision: Whether to simulate contacts between moving geoms. Such contacts are not
-            supported, so models that define them require False. Their legs then pass through each other.
+            supported, so models that define them require False. The legs of a robot then pass through
+            each other.
         raw_controls: Whether actions are used as controls directly. If not, they are scaled to the range
             of each control.
         min_fitness: Fitness that adds 0 to the QD-score. The default is the fitness of a robot that

@@ -67,7 +67,8 @@ def browse(
             later.
         rebuild: Function `(run) -> task`, whose error messages are shown on the page.
         port: Port of the server. If it is in use, the next free port is used.
-        chosen: Cell of the first run, whose elite is shown at the start. If None, no elite is shown.
+        chosen: Cell of the first run. The elite of this cell is shown at the start. If None, no elite is
+            shown.
         seed: Number that selects the random start of episodes.
         ready: Function that is called with the address of the page when the page is ready.
         going: Function that is called repeatedly. If it returns False, the page closes.
