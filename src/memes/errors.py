@@ -133,8 +133,8 @@ def nearest(name: str, choices: Collection[str]) -> str | None:
 def package(module: str, extra: str, what: str) -> Any:
     """Import an optional module.
 
-    If the import fails, raise a `UsageError` that names the feature that needs the module and the
-    command that installs the module.
+    If the import fails, raise a `UsageError` that names the feature that needs the module, and an
+    installation command.
     """
     try:
         return import_module(module)

@@ -197,7 +197,7 @@ def tradeoff(
     cell keeps the elite with the greatest value among the elites whose mean feature lies in the cell.
     The score is the sum of the values of these elites.
 
-    The function computes one weighted sum per preference, as proposed by Flageat et al., Exploring the
+    The function computes one weighted sum per preference. Reference: Flageat et al., Exploring the
     Performance-Reproducibility Trade-off in Quality-Diversity, 2024, arXiv:2409.13315. In the authors'
     code, s is the deviation of the features.
 

@@ -2,13 +2,13 @@
 
 `layout` assigns the cells to pixels. `render` colours each pixel by the value of its cell.
 
-One or two features span the image. A grid with more features is shown as a grid of grids: the first two
-features span the innermost grids, the next two features span the grids of innermost grids, and so on. If
+One or two features span the image. A grid with more features is shown as a grid of grids. The first two
+features span the innermost grids. The next two features span the grids of innermost grids, and so on. If
 the number of features is odd, the image has one block per interval of the last feature. These blocks are
 arranged in rows from the top left.
 
-A tile is a part of the image with one colour. Cells that differ only in features that do not span the
-image share a tile, which shows the fittest of these cells.
+A tile is a part of the image with one colour. Cells that do not differ in the features that span the
+image share a tile. The tile shows the fittest of these cells.
 """
 
 from __future__ import annotations

@@ -362,8 +362,8 @@ def _device(task: Task) -> str:
 def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> NoiseLevel:
     """Estimate the evaluation noise from two evaluations of each of n genotypes.
 
-    Genotypes with an invalid evaluation are ignored. The standard deviation over repeated evaluations is
-    sqrt(mean((a - b)^2) / 2), where a and b are the two evaluations of a genotype.
+    Genotypes with an invalid evaluation are ignored. If a and b are the two evaluations of a genotype,
+    the standard deviation over repeated evaluations is sqrt(mean((a - b)^2) / 2).
     """
     usable = np.asarray(finite(first) & finite(again))
     if not usable.any():

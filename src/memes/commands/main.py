@@ -199,8 +199,8 @@ def _run(name: str, words: list[str]) -> int:
 def _set_defaults(command: str) -> None:
     """Set environment variables that libraries read at import, unless the user has set them.
 
-    Programs that JAX compiles are cached for later runs. OpenBLAS, which decomposes the matrices of
-    CMA-ES, uses one thread, because several threads can be a hundred times slower on shared cores.
+    Programs that JAX compiles are cached for later runs. OpenBLAS decomposes the matrices of CMA-ES. It
+    uses one thread, because several threads can be a hundred times slower on shared cores.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
     if command == "view":  # the accelerator is left to the run that the page shows

@@ -1,6 +1,6 @@
 """Kernels for policies in factored form.
 
-A kernel reads the weights of a repeated genotype once for several evaluations, and the noise of a
+A kernel reads the weights of a repeated genotype once for several evaluations. It reads the noise of a
 mirrored pair once for both samples.
 """
 

@@ -2,8 +2,8 @@
 
 `Pairs` are mirrored samples: the mean of each lane, and steps away from the mean. `Repeats` are
 genotypes that are evaluated several times each. Tasks that accept the factored form read less memory:
-half as much for pairs, far less for pairs of low rank, and 1 / `count` as much for repeats. For all
-other tasks, `rows` converts the factored form to whole genotypes, which are full arrays.
+half as much for pairs, and 1 / `count` as much for repeats. For pairs of low rank, they read far less.
+For all other tasks, `rows` converts the factored form to whole genotypes, which are full arrays.
 """
 
 from __future__ import annotations

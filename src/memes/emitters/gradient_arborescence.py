@@ -58,8 +58,8 @@ class GradientArborescence:
     """An emitter whose lanes sample along gradients at a solution, and move it towards the best samples.
 
     The samples around the solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
-    m, and g_1, ..., g_k are the gradients of the features, each divided by its norm. The coefficients c
-    are drawn from a search distribution, which learns from the ranks of the samples.
+    m, and g_1, ..., g_k are the gradients of the features. Each gradient is divided by its norm. The
+    coefficients c are drawn from a search distribution, which learns from the ranks of the samples.
 
     The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, where n
     is half the number of samples. The i-th best sample x_i has the weight of CMA-ES, `w_i = log(n + 1/2)

@@ -90,8 +90,8 @@ class PopulationState(NamedTuple):
 class Population:
     """An emitter with a population of means, one of which is updated per generation.
 
-    Each generation evaluates the mean that was updated in the previous generation, and samples around
-    the mean that is chosen in this generation. All other means keep their state.
+    Each generation evaluates the mean that was updated in the previous generation. It also evaluates
+    samples around a newly chosen mean. All other means keep their state.
 
     Attributes:
         objective: The objective that the means maximise. All means share its state.

@@ -177,7 +177,7 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
     """Train the networks for one generation, in rounds of `policy_delay` critic steps.
 
     The target critics are updated after each critic step. At the end of each round, the actor takes one
-    step on the transitions of the last critic step, and the target actor is updated.
+    step on the transitions of the last critic step. Then the target actor is updated.
     """
     s, (act, value, *_) = settings, networks(task, settings)
     critic_adam, actor_adam = optax.adam(s.critic_learning_rate), optax.adam(s.greedy_learning_rate)

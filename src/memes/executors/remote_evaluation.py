@@ -129,7 +129,7 @@ class RemoteEvaluator:
         twice = again(lost(blocks))
         # Evaluate the genotypes of the remaining blocks one by one. If no block has been evaluated,
         # begin with one block. If workers are lost for all genotypes in this block, the simulator is
-        # broken, and the other blocks are recorded as lost.
+        # broken. The other blocks are then recorded as lost.
         while twice:
             n = len(twice) if found else 1
             rows = [slice(row, row + 1) for block in twice[:n] for row in range(len(x))[block]]

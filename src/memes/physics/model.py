@@ -94,7 +94,7 @@ class Surface(NamedTuple):
         axes: Axes of the geom in the frame of the link, as columns.
         which: Selection of the point. For a box, `which` contains the signs of the coordinates of a
             corner. For a cylinder, `which` contains the cosine and sine of the angle from the lowest
-            point of the rim, followed by 1 for the lower or -1 for the upper rim.
+            point of the rim. The third entry is 1 for the lower or -1 for the upper rim.
     """
 
     kind: str

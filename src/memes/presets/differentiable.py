@@ -28,9 +28,9 @@ class CmaMega:
     """CMA-MEGA: search along the gradients of fitness and features, with coefficients from CMA-ES.
 
     The samples around a solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
-    m, and g_1, ..., g_k are the gradients of the features, each divided by its length. Samples are
-    ranked by how much they improve the archive. CMA-ES adapts the distribution of the coefficients c_j
-    to the ranks, and m moves towards the best half of the samples. The search restarts from a random
+    m, and g_1, ..., g_k are the gradients of the features. Each gradient is divided by its norm. Samples
+    are ranked by how much they improve the archive. CMA-ES adapts the distribution of the coefficients
+    c_j to the ranks, and m moves towards the best half of the samples. The search restarts from a random
     elite if no sample enters the archive. The task must be differentiable. Reference: Fontaine and
     Nikolaidis, Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
@@ -61,10 +61,10 @@ class CmaMega:
 class CmaMaega:
     """CMA-MAEGA: CMA-MEGA with the slowly rising thresholds of CMA-MAE.
 
-    A sample with fitness f in cell e is accepted if f > t_e, and then the threshold t_e becomes
-    (1 - a) t_e + a f. The samples of each solution are ranked by f - t_e. The task must be
-    differentiable. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing, GECCO
-    2023, arXiv:2205.10752.
+    A sample with fitness f in cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e
+    + a f. The samples of each solution are ranked by f - t_e. The task must be differentiable.
+    Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing, GECCO 2023,
+    arXiv:2205.10752.
 
     Attributes:
         lanes: Number of solutions, each with a separate distribution.

@@ -188,10 +188,10 @@ class CmaMe:
 class CmaMae:
     """CMA-MAE: CMA-ES emitters that compare samples with slowly rising thresholds.
 
-    A sample with fitness f in cell e is accepted if f > t_e, and then the threshold t_e becomes
-    (1 - a) t_e + a f. The samples of each emitter are ranked by f - t_e. The archive stores the best
-    sample of each cell, even if it was not accepted. Reference: Fontaine and Nikolaidis, Covariance
-    Matrix Adaptation MAP-Annealing, GECCO 2023, arXiv:2205.10752.
+    A sample with fitness f in cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e
+    + a f. The samples of each emitter are ranked by f - t_e. The archive stores the best sample of each
+    cell, even if it was not accepted. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation
+    MAP-Annealing, GECCO 2023, arXiv:2205.10752.
 
     Attributes:
         lanes: Number of emitters.

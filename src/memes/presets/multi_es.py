@@ -36,8 +36,8 @@ class Memes:
         lanes: Total number of evolution strategies (exploit and explore lanes).
         proportion_explore: Share of the lanes that explore.
         explore: How explore lanes search. They maximise novelty compared with the last offspring (fifo),
-            with all offspring (everything) or with the elites (elites), or vary elites at random (ga).
-            In Python, the value can also be the `History` that defines novelty, or another `Objective`.
+            all offspring (everything) or the elites (elites), or they vary elites at random (ga). In
+            Python, the value can also be the `History` that defines novelty, or another `Objective`.
         search: Search distribution of each lane.
         candidates: Evaluation of candidates for the archive.
         stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
@@ -144,7 +144,7 @@ class MemesSequential:
 class MemesHybrid:
     """MEMES-hybrid: lanes of MEMES and variation of elites as in MAP-Elites, with a common archive.
 
-    On uncertain tasks, each mean and each offspring is evaluated several times, and novelty is measured
+    On uncertain tasks, each mean and each offspring is evaluated several times. Novelty is then measured
     against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, each
     mean and each offspring is evaluated once. Samples are then also offered to the archive, and novelty
     is measured against the elites. The lanes learn as in MEMES, and offspring are varied as in

@@ -58,8 +58,8 @@ class CheckResult(NamedTuple):
         decide: `(comparisons) -> (shown, refuted)`. For refutation, p is corrected for this number of
             comparisons.
         p: Two-sided p-value without correction, or NaN if there are too few seeds.
-        least_p: Smallest p-value that is possible with this number of seeds, or NaN if the seeds are too
-            few to refute the relation.
+        least_p: Smallest p-value that this number of seeds allows, or NaN if the seeds are too few to
+            refute the relation.
         superior: Whether the p-value alone can show the relation.
         by_mean: Text with the same comparison for archives whose correction uses means. This comparison
             does not affect the verdict.
@@ -83,9 +83,9 @@ class ClaimOutcome(NamedTuple):
         numbers: One line of text per relation.
         seeds: Smallest number of seeds in any relation.
         labels: The compared labels.
-        p: The p-value of the decisive relation: the smallest p-value of the refuted relations or, if
-            none is refuted, the largest p-value of the relations that p alone can show. NaN if there is
-            no such relation.
+        p: The p-value of the decisive relation. If relations are refuted, it is the smallest p-value of
+            these relations. Otherwise, it is the largest p-value of the relations that p alone can show.
+            NaN if there is no such relation.
         corrected_p: The same p-value, corrected for the number of testable relations.
         instead: The lines of the refuted relations, or of the inconclusive relations if none is refuted.
     """

@@ -285,7 +285,7 @@ def _missing(
     """Return the items with missing seeds, restricted to these seeds.
 
     Items whose packages are not installed are omitted with a message. A run is also treated as missing
-    if it was killed after its summary was written but before its end was recorded.
+    if it was killed between the writing of its summary and the recording of its end.
     """
     todo = []
     for item in items:

@@ -3,8 +3,8 @@
 The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
 more cells change, the observer finds the other changes in the archive after certain generations, called
 marks. There are four marks between consecutive powers of two, and later one mark every `LONGEST`
-generations. The marks are fixed. Therefore, the recorded changes do not depend on the division of a run
-into device calls, or on whether the run is stopped and resumed.
+generations. The marks are fixed. Therefore, the recorded changes depend neither on the division of a run
+into device calls, nor on interruptions of the run.
 """
 
 from __future__ import annotations

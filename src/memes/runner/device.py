@@ -149,8 +149,8 @@ def compile_fitting(
     """Compile a run of several seeds as one batch.
 
     If memory is short, the batch has fewer seeds, or evaluations are divided into chunks. Several seeds
-    are divided equally among the shards, so their number is rounded up to a multiple of the number of
-    shards. This function prints its progress and the required memory.
+    are divided equally among the shards, so the number of seeds is rounded up to a multiple of the
+    number of shards. This function prints its progress and the required memory.
 
     Args:
         algorithm: The algorithm. If its `chunk` is set, this function does not change it.

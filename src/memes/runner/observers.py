@@ -175,7 +175,8 @@ class Checkpoints:
 
     Attributes:
         every: Generations between checkpoints. 0 disables checkpoints. If None, a checkpoint is written
-            after each device call, but some are skipped if writing takes more than a tenth of the time.
+            after each device call. Some of these checkpoints are skipped if writing takes more than a
+            tenth of the time.
     """
 
     every: int | None = None

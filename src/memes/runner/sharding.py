@@ -3,8 +3,8 @@
 The lanes are divided among shards, and the shards among devices. A generation has the same stages as in
 `Algorithm`. Each shard asks, evaluates and assesses. The outcomes of all shards are gathered, and every
 device inserts them into its copy of the archive. Then each shard learns. If an emitter cannot be
-divided, every device asks and learns for all lanes, and only the evaluations are divided among the
-shards.
+divided, every device computes `ask` and `learn` for all lanes. Only the evaluations are then divided
+among the shards.
 
 The result depends on the number of shards, but must not depend on the number of devices. Therefore all
 programs must compute a shard with the same instructions, which `isolated` and `each` ensure.

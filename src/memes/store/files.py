@@ -1,7 +1,7 @@
 """Functions that open, read and write the files of run folders.
 
-A folder may come from an untrusted source. Therefore these functions do not follow links, open only
-regular files, and check the size of the content before they allocate memory. If the program crashes
+A folder may come from an untrusted source. Therefore these functions do not follow links and open only
+regular files. They check the size of the content before they allocate memory. If the program crashes
 while it replaces a file, either the old or the new file remains complete. Only one process at a time can
 write to a folder.
 """

@@ -108,8 +108,9 @@ class Summary(NamedTuple):
             lack the columns `..._by_mean`.
         lifespans: Statistics of the age of lanes when they are reset, by kind of lane and by reason of
             the reset or `all`. The statistics are `count`, `mean` and `median`. The entry `all` also has
-            `paper_mean`, which the paper's table reports instead of the mean. It is the mean over lanes
-            of (n - 1) / n times a lane's longest life, where n is the lane's number of lives.
+            `paper_mean`, which the paper's table reports instead of the mean. For a lane with n lives,
+            the statistic is (n - 1) / n times the longest life. These values are averaged over the
+            lanes.
         longest_lives: Longest life in generations of each lane that was reset, by kind of lane. The dict
             is empty in summaries of older versions.
         steps: Distance between parent and offspring, by kind of offspring, as the median over all

@@ -64,8 +64,8 @@ def elites(archive: Archive) -> np.ndarray:
 def origins(archive: Archive, corrected: Archive) -> np.ndarray:
     """For each elite of a corrected archive, return its cell in the uncorrected archive, int[c].
 
-    The cell is -1 for empty cells of the corrected archive, and for elites that have been replaced in
-    the uncorrected archive since the correction.
+    The cell is -1 for empty cells of the corrected archive. It is also -1 for elites that were replaced
+    in the uncorrected archive after the correction.
     """
 
     def identities(of: Archive) -> dict[tuple[int, int, bytes], int]:
