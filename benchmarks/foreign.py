@@ -1,7 +1,7 @@
 """Measure the timesteps per second of `memes.physics`, MuJoCo C and MJX on models of other packages.
 
-By default, the script measures the CPU time of all threads, because other work on the machine affects
-it less than wall-clock time. On a GPU, `--wall` measures wall-clock time. The engines take turns and
+By default, the script measures the CPU time of all threads. Other work on the machine affects this time
+less than wall-clock time. On a GPU, `--wall` measures wall-clock time. The engines take turns and
 simulate the same number of robots under random controls. The script reports the best turn of each
 engine. MuJoCo C and MJX use the solver settings of the model.
 

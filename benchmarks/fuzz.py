@@ -3,8 +3,8 @@
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
 
-An operation passes if the command ends within a minute of CPU time, prints no traceback, and changes no
-files outside the folder. Error messages are allowed. The script prints the failed operations, the exit
+An operation passes if the command ends within a minute of CPU time, prints no traceback, and changes
+only files in the folder. Error messages are allowed. The script prints the failed operations, the exit
 codes of all commands and the maximum memory. Its exit code is 1 if any operation fails.
 """
 

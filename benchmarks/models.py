@@ -1,9 +1,9 @@
 """Test which models of other packages `memes.physics` accepts, and how accurately it simulates them.
 
 The script reads all MJCF files of several packages, if installed, and the environments of MuJoCo
-Playground. It ignores files without joints and files that MuJoCo cannot compile on their own. For each
-accepted model, it compares single steps in float64 with MuJoCo C, from several states on a trajectory of
-MuJoCo. Both solvers iterate until they converge.
+Playground. The script ignores files without joints, and files that MuJoCo cannot compile on their own.
+For each accepted model, the script compares single steps in float64 with MuJoCo C. These steps start
+from several states on a MuJoCo trajectory. Both solvers iterate until they converge.
 
     python benchmarks/models.py                                  everything that is installed
     python benchmarks/models.py --packages gymnasium brax --json models.json

@@ -1,8 +1,8 @@
 """Compare MEMES, with one evaluation call per generation, with a literal version of Algorithm 1.
 
 `straightforward` is a separate implementation of the paper's Algorithm 1. It evaluates the samples and
-the updated means in two calls, resets lanes immediately, and shares only the task with the library. Both
-implementations use the same seeds. The table compares their scores and the time per generation.
+the updated means in two calls, and resets lanes immediately. It shares only the task with the library.
+Both implementations use the same seeds. The table compares their scores and the time per generation.
 
     python benchmarks/two_calls.py --joints 1000 --generations 2000 --seeds 10      (a GPU)
     python benchmarks/two_calls.py --joints 100 --lanes 8 --samples 64 --generations 300 --seeds 3

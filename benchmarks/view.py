@@ -5,10 +5,10 @@
 
 The script compares runs that a page follows with runs that have no change log. Without a change log,
 neither the device nor the host records changes. The two kinds of runs take turns. If the machine has
-other load, the times of complete runs are not precise, so the script also measures the CPU seconds of
-individual parts. At both scales, the script measures the cost of the observer on the host with the array
-shapes of the paper's Ant. From this cost, it calculates the observer's share of the time of a generation
-on an H200. Only complete runs with `--scale paper` on a GPU measure this share directly.
+other load, the times of complete runs are not precise. The script therefore also measures the CPU
+seconds of individual parts. At both scales, the script measures the cost of the observer on the host
+with the array shapes of the paper's Ant. From this cost, it calculates the observer's share of the time
+of a generation on an H200. Only complete runs with `--scale paper` on a GPU measure this share directly.
 """
 
 import argparse

@@ -111,7 +111,7 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Compare all pairs, and return the number of valid entries below minus above each entry.
+    """Compare all pairs. Return, for each entry, the number of smaller minus larger valid entries.
 
     The result is float32. It is arbitrary for invalid entries.
     """

@@ -45,7 +45,7 @@ def reevaluate(
         run: Folder of the run.
         samples: Number of re-evaluations per elite.
         statistic: Statistic that summarises the evaluations of an elite.
-        task: Task as in 'memes run', if it is a custom task. Its code is executed.
+        task: Task as in 'memes run'. Required if the task is custom. The code of the task is executed.
         quiet: Do not show progress.
         worker_options: Options of workers that evaluate a simulator.
     """

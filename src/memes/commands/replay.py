@@ -61,7 +61,7 @@ def replay(
             this .png file.
         draws: Number of initial states for --paths.
         port: Port of the page in the browser. If this port is in use, the next free port is used.
-        task: Task as in 'memes run', if it is a custom task. Its code is executed.
+        task: Task as in 'memes run'. Required if the task is custom. The code of the task is executed.
     """
     # Playing the episodes takes time, so problems with files and programs are reported first.
     if video:

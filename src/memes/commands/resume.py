@@ -49,9 +49,10 @@ def resume(
     Args:
         run: Folder of the run, or a folder that contains the runs of several seeds.
         generations: Total number of generations. By default, the number of the original run is used.
-        task: Task as module:name or file.py:name, if it is a custom task. Its code is executed.
-        algorithm: Algorithm as module:name or file.py:name, if it is a custom algorithm. Its code is
+        task: Custom task of the run, if any, as module:name or file.py:name. The code of the task is
             executed.
+        algorithm: Custom algorithm of the run, if any, as module:name or file.py:name. The code of the
+            algorithm is executed.
         track: Tools that receive the metrics, as in 'memes run'.
         devices: Number of devices. By default, the largest available number that divides the number of
             shards is used.

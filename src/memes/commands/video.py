@@ -55,7 +55,7 @@ def video(
         camera: Camera for robots, as in 'memes replay'.
         rate: Pictures per second.
         seed: Seed of the initial states, if the task has random initial states.
-        task: Task as in 'memes run', if it is a custom task. Its code is executed.
+        task: Task as in 'memes run'. Required if the task is custom. The code of the task is executed.
     """
     check_video("out", out)
     check_size(size, rate)

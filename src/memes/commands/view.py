@@ -30,7 +30,8 @@ def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) ->
         runs: Folders of runs, or patterns such as 'runs/arm-*'. A folder may be empty until its run
             starts.
         port: Port of the page. If this port is in use, the next free port is used.
-        task: Task as in 'memes run', if it is a custom task. Its code is executed.
+        task: Task as in 'memes run'. Required to play elites if the task is custom. The code of the task
+            is executed.
     """
     browse(runs, rebuilt(task), port=port)
 

@@ -213,9 +213,9 @@ def compile(
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
             compiler and NVRTC) or `native` (CPUs with a C++ compiler). `auto` selects the fastest
             available one.
-        self_collision: Whether to simulate contacts between moving geoms. They are not supported, so
-            `compile` rejects models with such contacts. If False, such contacts are ignored, which
-            changes the physics: legs pass through each other.
+        self_collision: Whether to simulate contacts between moving geoms. Such contacts are not
+            supported, so models with such contacts raise an error. If False, such contacts are ignored,
+            and legs pass through each other.
 
     Raises:
         UsageError: If an argument is invalid, or if the model uses unsupported features. The error

@@ -105,7 +105,7 @@ class ChangeLog:
             if thinning is not None and thinning.generations > run.config.generations:
                 thinning = None
             rows = store.up_to_generation(store.within(found, cells.count), done)
-            # When a run stops between two marks, changes are recorded early. Drop them here.
+            # A run that stops between two marks records some changes early. Drop these changes here.
             rows = store.first_per_generation(rows, MOST_CHANGES, since=mark_before(done))
             last[rows.cell] = rows.generation
             pending = True
@@ -135,7 +135,7 @@ class ChangeLog:
                 written, size = written + len(rows.cell), store.append_changes(folder, rows, size)
 
         def thin(mark: int) -> None:
-            """Thin out the file if it is too long, or if it was thinned here before a resume."""
+            """Thin out the file if it is too long, or if it was thinned at this mark before a resume."""
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None
             if planned is None and written > most:

@@ -233,8 +233,8 @@ class _Member:
     def see(self, state: State, record: Record, seconds: float) -> None:
         """Process the new generations of a device call.
 
-        If the run was stopped, the new generations are ignored, unless they are the first ones of the
-        run.
+        If the run was stopped, the new generations are ignored, unless they are the first generations of
+        the run.
         """
         if self.stopped is not None and self.run.generations:
             return

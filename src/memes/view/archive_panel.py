@@ -133,8 +133,8 @@ class ArchivePanel:
 
     Args:
         scene: Scene of a viser server.
-        click: Function `(x, y, modifier)` that handles clicks on the cells. It receives the position, as
-            fractions of the width and height counted from below, and the pressed modifier key.
+        click: Function `(x, y, modifier)` that handles clicks on the cells. It receives the pressed
+            modifier key, and the position as fractions of the width and height, counted from below.
     """
 
     def __init__(self, scene: Any, click: Callable[[float, float, str | None], None]) -> None:

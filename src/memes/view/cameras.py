@@ -173,7 +173,7 @@ def _signs() -> np.ndarray:
 
 
 def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
-    """Return the distance at which a camera sees all points [n, 3], given relative to its target."""
+    """Return the distance at which a camera sees all points [n, 3], relative to the camera's target."""
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     level = math.cos(elevation)
     forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])
