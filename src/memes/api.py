@@ -100,7 +100,7 @@ def run(
     into device calls. Ctrl-C and SIGTERM end the run after the current device call, and all results are
     saved.
 
-    Seeds that run together form one batch on the device, which is a `vmap` of the whole run. Their
+    Seeds that run together form one batch, which is a `vmap` of the whole run on the device. Their
     results agree with separate runs only up to rounding, because compiled batches round differently. A
     long search can amplify these differences into a different, equally likely result. Seeds that run one
     after the other share one compilation, and their results are bit-identical to separate runs.
@@ -313,7 +313,7 @@ def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) 
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the settings of observers, which are stored in `config.json`.
+    """Return the settings of observers for `config.json`.
 
     The name of each setting of a usual observer starts with the observer's prefix. The settings of
     custom observers are in the entry `observers`, by class name.

@@ -408,7 +408,7 @@ class AdaptiveBlend:
         a: The objective with the adaptive weight.
         b: The objective whose weight is 1 minus the weight of `a`.
         weight: Initial weight of `a`.
-        step: Change of the weight, which is clipped to [0, 1].
+        step: Change of the weight. The weight is clipped to [0, 1].
         patience: Number of generations without improvement after which the weight falls.
     """
 

@@ -77,7 +77,7 @@ def test_random_postures_are_uniform_and_reach_points_within_the_bounds():
     np.testing.assert_allclose(x.std(), 1 / np.sqrt(12), rtol=0.05)
     found = outcome(x)
     assert ((found.feature >= task.feature_low[0]) & (found.feature <= task.feature_high[0])).all()
-    # All reachable points lie in a circle around the base of the arm, which is at (0.5, 0.5).
+    # All reachable points lie in a circle around (0.5, 0.5), the position of the base.
     assert np.linalg.norm(found.feature - 0.5, axis=1).max() <= 0.5 + 1e-6
     assert ((found.fitness >= 0.5) & (found.fitness <= 1)).all()
 

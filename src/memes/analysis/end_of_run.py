@@ -30,7 +30,7 @@ class Figures:
     """An observer that writes the figures of a run into the subfolder `figures` of its folder.
 
     Attributes:
-        draw: Whether to draw figures at the end of the run, which takes one or two seconds.
+        draw: Whether to draw figures at the end of the run. Drawing takes one or two seconds.
     """
 
     draw: bool = True

@@ -87,7 +87,7 @@ def fitness_of(archive: Archive) -> np.ndarray:
 
 
 class Block(NamedTuple):
-    """A block of an image, which shows one interval of the last feature.
+    """A block of an image. Each block shows one interval of the last feature.
 
     Attributes:
         x: Horizontal centre, as a fraction of the width of the image.
@@ -208,7 +208,7 @@ def is_nested(cells: Cells) -> TypeGuard[Grid]:
 def layout(
     cells: Cells, features: tuple[int, ...] = (), *, place: Map | None = None, side: int = SIDE
 ) -> TileLayout:
-    """Assign cells to the pixels of an image, which one or two features span, or to a grid of grids.
+    """Assign cells to the pixels of an image of one or two features, or of a grid of grids.
 
     Args:
         cells: The cells.

@@ -1,4 +1,4 @@
-"""Episodes of Gymnasium environments, which are played in parallel by NumPy policies.
+"""Episodes of Gymnasium environments. NumPy policies play several episodes in parallel.
 
 Workers import this module and the environments, but not JAX.
 """
@@ -200,7 +200,7 @@ def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
             import_module(path.partition(":")[0])  # `gymnasium.make` does the same
     if "mujoco" in sys.modules:
         show_mujoco_warnings()
-    # By default, Gymnasium checks every step, which is slow.
+    # Gymnasium's default checks of every step are slow.
     return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
 
 

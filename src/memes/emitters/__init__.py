@@ -1,4 +1,4 @@
-"""Emitters: sources of genotypes, which learn from the evaluations of these genotypes."""
+"""Emitters, which propose genotypes and learn from the evaluations of these genotypes."""
 
 from memes.emitters.base import Batch as Batch
 from memes.emitters.base import Emitter as Emitter

@@ -51,7 +51,7 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Check a task with `jit=False` by evaluating n genotypes, which consist of equal pairs.
+    """Check a task with `jit=False` by evaluating n genotypes in pairs of equal genotypes.
 
     As in a run, some evaluations may fail. If all evaluations on workers fail, more genotypes are
     evaluated. If a task that is not declared uncertain returns different results for equal genotypes, a

@@ -1,4 +1,4 @@
-"""Examples of commands, which are shown at the end of help texts."""
+"""Examples of commands for the end of help texts."""
 
 from __future__ import annotations
 

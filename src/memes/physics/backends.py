@@ -117,7 +117,7 @@ def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) ->
 
 
 def rolled(of: Operations) -> ControlFlow:
-    """Return control flow that uses XLA loops, which keeps the program short."""
+    """Return control flow with XLA loops, which keep the program short."""
 
     def repeat(count: int, body: Body, start: Scalars, flags: Sequence[bool]) -> Scalars:
         def once(_: Any, data: list[Any]) -> list[Any]:

@@ -106,7 +106,7 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
 
 
 def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
-    """Return the row of the dry friction of a dof, which reduces the dof's velocity."""
+    """Return the row of dry friction, which reduces the velocity of a dof."""
     reference = [friction.damping * velocity]
     return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
@@ -160,7 +160,7 @@ def _power(x: Scalar, p: int) -> Scalar:
 
 
 class Centre(NamedTuple):
-    """Position of a ball: `relative` to the `origin` of its tree, which is in world coordinates."""
+    """Position of a ball, `relative` to its tree's `origin`. The origin is in world coordinates."""
 
     relative: Vector
     origin: Vector

@@ -63,7 +63,7 @@ def _literal(x: Any) -> str:
 
 
 class GeneratedCode:
-    """The C++ code of a step, which is generated line by line during tracing.
+    """The C++ code of a step, generated line by line during tracing.
 
     Attributes:
         lines: Body of a step.

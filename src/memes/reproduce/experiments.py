@@ -143,7 +143,7 @@ EXPERIMENTS = {
     ),
 }
 
-# The paper's table of run times in minutes, which does not include the Arm.
+# The paper's table of run times in minutes, without the Arm.
 MINUTES = {
     "me-128": {"hexapod": 4, "ant": 25, "ant-trap": 81},
     "me": {"hexapod": 60, "ant": 69, "ant-trap": 753},

@@ -53,7 +53,7 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The item's name in paths, which includes the number of generations."""
+        """The name of the item in paths, including the number of generations."""
         return f"{self.label}-{self.generations}"
 
 

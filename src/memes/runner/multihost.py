@@ -1,9 +1,9 @@
 """Groups of processes that compute one run. The first process makes decisions and writes files.
 
-JAX connects the devices of the processes. In addition, this module connects each of the other processes
-to the first process, which sends its decisions to them. If a connection is lost, the remaining processes
-exit with an error message. JAX alone would wait for at least a minute, and then abort without an error
-message.
+JAX connects the devices of the processes. In addition, this module connects all other processes to the
+first process. The first process sends its decisions to the other processes. If a connection is lost, the
+remaining processes exit with an error message. JAX alone would wait for at least a minute, and then
+abort without an error message.
 """
 
 from __future__ import annotations

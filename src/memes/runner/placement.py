@@ -1,4 +1,4 @@
-"""The placement of a run, which is the assignment of its shards to devices."""
+"""The placement of a run: the assignment of its shards to devices."""
 
 from __future__ import annotations
 

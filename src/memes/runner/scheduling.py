@@ -1,4 +1,4 @@
-"""Scheduling of device calls, which depends on their duration, and handling of signals."""
+"""Scheduling of device calls according to their duration, and handling of signals."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MOST_FEATURES = 1000
 
 
 class Thinning(NamedTuple):
-    """A thinning of recorded changes, which keeps the last change per cell and span of generations.
+    """A thinning of recorded changes that keeps the last change per cell and span of generations.
 
     Attributes:
         generations: Number of completed generations when the changes were thinned out.

@@ -6,8 +6,8 @@ description of the cells. The name of each array is its path in the state, such 
 `state.archive.fitness`. Random keys are not saved, because they are derived from the seed.
 
 All checkpoints share a log of the metrics and lanes with one row per generation. A checkpoint uses the
-rows up to its generation. Each checkpoint has a digest of its arrays and of these rows, which reveals
-damaged or edited files. If a checkpoint is damaged, the previous one is used.
+rows up to its generation. Each checkpoint has a digest of its arrays and of these rows. The digest
+reveals damaged or edited files. If a checkpoint is damaged, the previous one is used.
 
 Orbax is not used. Its checkpoints are folders of shards, with a protocol that detects incomplete
 folders. A state has only a few dozen arrays on one machine, for which a renamed file is simpler.
@@ -67,7 +67,7 @@ def save(run: Run, before: Logged) -> Logged:
         before: The part of the log that is already saved.
 
     Returns:
-        The part of the log that is saved after this call, which is the whole log.
+        The saved part of the log, which is the whole log after this call.
     """
     assert run.folder is not None
     rows = _rows(run, before.rows)

@@ -60,8 +60,8 @@ CONTENT = (
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
 # Patterns for the names of all files that memes writes into a run folder and its subfolders.
-# `remove_run` removes them in this order, so config.json, which marks the folder as a run folder, is the
-# last one.
+# `remove_run` removes the files in this order. config.json is the last file, because it marks the folder
+# as a run folder.
 CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
 EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
 TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|(run|policy)\.npz"

@@ -44,8 +44,8 @@ def robot(
     """Build the environment of a robot.
 
     Episodes start from the model's first keyframe, or from `qpos0` if there is no keyframe. The base of
-    a robot consists of those joints of the first body that have no actuator. Examples are a free joint,
-    or the slides and the hinge of a planar robot. An arm on a table has no base.
+    a robot consists of all joints of the first body that have no actuator. Examples are a free joint, or
+    the slides and the hinge of a planar robot. An arm on a table has no base.
 
     Args:
         engine: The compiled model. A control step is one call of its `step`.
@@ -133,7 +133,7 @@ def episodes_at_once() -> int | None:
 
 
 def _base(model: Any) -> list[int]:
-    """Return the joints of the base, which are those joints of the first body that have no actuator."""
+    """Return the joints of the base: all joints of the first body that have no actuator."""
     import mujoco
 
     moved = model.actuator_trnid[model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT), 0]

@@ -1,4 +1,4 @@
-"""Video of a run, which shows how the archive fills up, and some elites next to the archive."""
+"""Video of a run: the archive while it fills up, with some elites next to the archive."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The page in the browser, which shows live archives of runs and moving elites.
 
-The page can only be opened on this machine. One thread runs the loop of the page, which handles queued
-user actions.
+The page can only be opened on this machine. One thread runs the loop of the page. This loop handles
+queued user actions.
 """
 
 from __future__ import annotations

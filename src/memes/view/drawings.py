@@ -56,7 +56,7 @@ Draw = Callable[[Array, int], Drawing]
 
 
 def drawer(task: Task) -> Draw:
-    """Return a function `(x[d], seed) -> Drawing` for a task, which is compiled on its first call."""
+    """Return a function `(x[d], seed) -> Drawing` for a task. It is compiled on its first call."""
     if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 
