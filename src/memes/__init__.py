@@ -5,8 +5,8 @@
     run = memes.run(algorithm, generations=2000, out="runs/arm")
     memes.plot.archive(run)                     and later memes.load_run("runs/arm")
 
-The modules of this package contain the parts of algorithms. Each name is imported when it is first used,
-so that `import memes` is fast.
+The modules of this package contain the parts of algorithms. Each name of this package is imported when
+it is first used, so that `import memes` is fast.
 """
 
 from importlib import import_module

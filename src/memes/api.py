@@ -115,8 +115,8 @@ def run(
         out: Folder for the results. With several seeds, each seed has a subfolder `seed-0`, `seed-1`,
             ... If None, results are only kept in memory.
         overwrite: Whether to replace an existing run in the folder.
-        observers: Observers in addition to the usual ones. A given observer replaces a usual observer of
-            the same type.
+        observers: Observers in addition to the usual observers. A given observer replaces a usual
+            observer of the same type.
         chunk: Number of evaluations at a time. If None, all evaluations of a generation run together, or
             as many as fit into memory.
         seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
@@ -219,7 +219,7 @@ def resume(
         seeds: Seeds to continue. If None, all seeds are continued.
         devices: Number of devices. If None, the largest available number that divides the number of
             shards is used.
-        observers: Observers in addition to the usual ones, as in `run`. The usual observers use the
+        observers: Observers in addition to the usual observers, as in `run`. The usual observers use the
             settings that the run recorded.
         progress: Whether to show progress.
 

@@ -140,7 +140,8 @@ def cvt(
         key: PRNG key of the random points.
         task: Task with the feature bounds.
         centroids: Number of cells.
-        points: Number of random points that represent the feature space. They are uniformly distributed.
+        points: Number of random points that represent the feature space. The points are uniformly
+            distributed.
         iterations: Number of iterations of Lloyd's algorithm.
     """
     at_least(1, centroids=centroids, points=points)

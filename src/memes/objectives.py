@@ -229,9 +229,9 @@ class DominatedNovelty(Stateless):
 class Improvement(Stateless):
     """An objective that ranks samples by their improvement, to explore.
 
-    The improvement is the fitness of a sample minus the fitness with which the judge compares it. The
-    comparison uses the judge's state before this generation. If the judge is the archive, samples in
-    empty cells are compared with 0. CMA-MAE uses this ranking ("imp" in pyribs).
+    The improvement is the fitness of a sample minus the fitness with which the judge compares the
+    sample. The comparison uses the judge's state before this generation. If the judge is the archive,
+    samples in empty cells are compared with 0. CMA-MAE uses this ranking ("imp" in pyribs).
     """
 
     def utilities(

@@ -170,7 +170,7 @@ def _on_the_way(run: Summary) -> bool:
 
 
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
-    """Return the corrections of a run, keeping only the last one of each generation."""
+    """Return the corrections of a run, with only the last correction of each generation."""
     _, last = np.unique(run.corrections["generation"][::-1], return_index=True)
     return {name: column[::-1][last] for name, column in run.corrections.items()}
 

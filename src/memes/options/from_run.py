@@ -59,7 +59,7 @@ def algorithm_of(
     Args:
         path: Folder of the run.
         task: Name of the task, as in `task_from_run`.
-        algorithm: Name of the algorithm as in `memes run`, if it is a custom algorithm.
+        algorithm: Name of the algorithm as in `memes run`. Required for custom algorithms.
         executor: Executor that evaluates the task. By default, this process evaluates it.
     """
     config = load_config(path).config

@@ -42,7 +42,7 @@ class RobotState(NamedTuple):
     """State of N robots.
 
     Use methods of the engine, such as `qpos` and `qvel`, to read the state. A robot whose state becomes
-    non-finite keeps the state that it had before that step, and is marked as failed.
+    non-finite keeps its last finite state, and is marked as failed.
 
     Attributes:
         rows: Positions, velocities and solver data in an internal order, [R, N].

@@ -50,8 +50,8 @@ BEYOND_THE_TRAP = 13.0
 STANDING = 250.0  # fitness of an ant that does not move during an episode
 HUNDREDS = 200.0  # minimum number of generations
 # Lifespans of explore and exploit lanes in generations, from the paper's table. The paper uses a special
-# statistic, `paper_mean`, which `Summary` describes. Measured lifespans may differ from the paper's by
-# the share `NEAR`.
+# statistic, `paper_mean`, which `Summary` describes. Measured lifespans may differ from the paper's
+# lifespans by at most the share `NEAR`.
 LIFESPANS = {
     "arm": (143.0, 265.7),
     "hexapod": (362.4, 337.2),

@@ -13,8 +13,8 @@ from memes.analysis.groups import MEASURES
 from memes.reproduce.experiments import NONE
 from memes.store.summary import Summary
 
-# Lowest possible fitness of tasks whose fitness is at most 0, for summaries of version 0.2, which do not
-# record `min_fitness`.
+# Lowest possible fitness of tasks whose fitness is at most 0. Summaries of version 0.2 do not record
+# `min_fitness`.
 MIN_FITNESS = {"hexapod": -math.pi}
 FIRST_SHARE = 0.025  # share of the evaluations at which the curves of `area` start
 

@@ -30,8 +30,8 @@ from memes.store.schema import plain
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
 
-# Number of corrections per run, and number of samples in corrections before the end. With them, curves
-# of corrected scores start at 2.5% of the evaluations.
+# Number of corrections per run, and number of samples in corrections before the end. With these
+# corrections, curves of corrected scores start at 2.5% of the evaluations.
 POINTS, POINT_SAMPLES = 40, 64
 SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # pattern of the names of summaries
 DONE = ".done"  # suffix of a folder of runs that is about to be removed

@@ -1,6 +1,7 @@
 """Findings: problems of a task that evaluations of random genotypes reveal.
 
-`memes.check` evaluates a few genotypes to find such problems. A run uses its first generation instead.
+`memes.check` evaluates a few genotypes to find such problems. A run uses the evaluations of its first
+generation instead.
 """
 
 from __future__ import annotations

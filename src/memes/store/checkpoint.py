@@ -1,7 +1,7 @@
 """Checkpoints, which contain all data that a run needs to continue as if it had not been stopped.
 
 A checkpoint is one npz file of plain arrays. The file is written under a temporary name and then
-renamed, so that a checkpoint is never incomplete. It contains the state of the algorithm and a
+renamed, so that a checkpoint is never incomplete. The file contains the state of the algorithm and a
 description of the cells. The name of each array is its path in the state, such as
 `state.archive.fitness`. Random keys are not saved, because they are derived from the seed.
 
@@ -60,7 +60,7 @@ def logged(run: Run) -> Logged:
 
 
 def save(run: Run, before: Logged) -> Logged:
-    """Write a checkpoint of a run into its folder, and remove old ones.
+    """Write a checkpoint of a run into its folder, and remove old checkpoints.
 
     Args:
         run: The run.

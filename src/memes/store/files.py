@@ -32,11 +32,11 @@ from memes.validation import described, fits, short
 MOST_JSON = 2**24
 MOST_TABLE = 2**30
 MOST_LINE = 2**16
-# The numbers of a table may occupy this many bytes of memory, or this multiple of the file size if that
-# is larger.
+# The numbers of a table may occupy this many bytes of memory or this multiple of the file size,
+# whichever is larger.
 MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
-# The arrays of an npz file may occupy this many bytes of memory, or this multiple of the file size if
-# that is larger.
+# The arrays of an npz file may occupy this many bytes of memory or this multiple of the file size,
+# whichever is larger.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
 LONGEST_PART, LONGEST_PATH = 255, 4095  # maximum number of bytes of a file name and of a path

@@ -120,7 +120,7 @@ class Run(NamedTuple):
 
     @property
     def stopped(self) -> str | None:
-        """The reason why the run ended before its last generation, or None if it was completed."""
+        """The reason why the run ended before its last generation, or None if the run was completed."""
         return None if self.outcome is None else self.outcome.stopped
 
     @property

@@ -169,7 +169,7 @@ class RunOutcome:
         generations_done: Number of completed generations.
         seconds: Time that the completed generations took, without pauses between an interruption and
             `resume`.
-        stopped: Reason why the run ended before its last generation, or None if it was completed.
+        stopped: Reason why the run ended before its last generation, or None if the run was completed.
         signal: Signal that ended the run, or None.
     """
 
