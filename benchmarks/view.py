@@ -176,7 +176,7 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Measure CPU and wall-clock times of the first simulation of an elite and of later ones."""
+    """Measure CPU and wall-clock times of the first simulation of an elite and of later simulations."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds, clock = [], []

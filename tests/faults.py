@@ -1,4 +1,4 @@
-"""Simulate a disk that fails at a given operation of `memes.store.files` and at all later ones."""
+"""Simulate a disk that fails at a given operation of `memes.store.files` and at all later operations."""
 
 import errno
 import os

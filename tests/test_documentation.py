@@ -228,7 +228,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
 
 
 def run_command(command, where, capsys):
-    """Run a command, or check its extras if it is one of the commands that are not run."""
+    """Run a command. For commands that are not run, check only their extras."""
     if any(command.startswith(start) for start in NOT_RUN):
         check_extras(command)
         return

@@ -199,8 +199,8 @@ def dominated_novelty(
 ) -> Float[Array, "*n"]:
     """Return the mean distance of each query to its nearest `neighbours` among the fitter individuals.
 
-    If fewer than `neighbours` individuals are fitter, the mean is over all fitter individuals. If no
-    individual is fitter, the result is infinite. Equally fit individuals count as fitter.
+    If fewer than `neighbours` individuals are fitter, the mean is over all of these. If no individual is
+    fitter, the result is infinite. Equally fit individuals count as fitter.
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.

@@ -198,7 +198,7 @@ class DNSPopulation:
 
     If fewer than k individuals are fitter, the mean is over all fitter individuals. If individuals are
     equally fit, members of the population count as fitter than candidates, and earlier individuals count
-    as fitter than later ones. Therefore, one of several identical individuals can survive.
+    as fitter than later individuals. Therefore, one of several identical individuals can survive.
 
     Attributes:
         size: Number of individuals in the population.

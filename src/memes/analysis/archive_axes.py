@@ -30,7 +30,7 @@ LEVELS = ("", "in each block: ", "in each of those: ")
 
 
 def image_of(cells: Cells, place: Map | None = None) -> TileLayout | None:
-    """Return the layout of an image of the cells, or None if they are not shown as an image."""
+    """Return the layout of an image of the cells, or None if the cells are not shown as an image."""
     return layout(cells, place=place) if len(cells.low) == 2 or is_nested(cells) else None
 
 

@@ -34,7 +34,7 @@ def export(
             export/ in the folder of the run, where existing files are replaced.
         cell: Cell of the elite for --to policy, as an index or as grid coordinates. By default, the
             fittest elite is written.
-        feature: For --to policy, select the elite whose feature is nearest to this one.
+        feature: For --to policy, select the elite whose feature is nearest to this feature.
         task: For --to policy, the task of the run as in 'memes run'. Required if the task is custom. The
             code of the task is executed.
     """

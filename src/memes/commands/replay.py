@@ -46,7 +46,7 @@ def replay(
     Args:
         run: Folder of the run.
         cell: Cell of the elite, as an index or as grid coordinates.
-        feature: Select the elite whose feature is nearest to this one.
+        feature: Select the elite whose feature is nearest to this feature.
         best: Select the fittest elite, which is the default.
         random: Select a random elite.
         seed: Seed of the initial state, if the task has random initial states.

@@ -33,7 +33,7 @@ KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
 
 @checked
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
-    """Write the occupied cells, and the data needed to rebuild the empty ones, to an npz file."""
+    """Write the occupied cells, and the data needed to rebuild the empty cells, to an npz file."""
     file = as_path(path)
     require(not file.is_dir(), f"path must be a file, but '{file}' is a folder")
     cells, cell = arrays_of(archive.cells), np.flatnonzero(np.asarray(archive.occupied))
