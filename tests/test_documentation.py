@@ -197,13 +197,20 @@ def ran_before():
     return set()
 
 
+def takes_long(document):
+    """Return True for tutorials and laboratory notes, and for pages that repeat many other commands."""
+    return document.parent.name in ("tutorials", "lab") or document.stem in (
+        "beyond",
+        "cheatsheet",
+        "reproduce",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param(
-            path, marks=pytest.mark.long if path.parent.name == "tutorials" else (), id=named(path)
-        )
+        pytest.param(path, marks=pytest.mark.long if takes_long(path) else (), id=named(path))
         for path in DOCUMENTS
     ],
 )

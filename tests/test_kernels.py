@@ -60,12 +60,9 @@ def pairs_of(controller, draw):
     return Pairs(jnp.zeros((2, controller.dim)), scaled(draw(key, (2, 3, controller.dim)), 0.1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
-@pytest.mark.parametrize(
-    "architecture",
-    [a if a == "sm_75" else pytest.param(a, marks=pytest.mark.long) for a in ARCHITECTURES],
-)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_compile_for_every_architecture(kernels, tmp_path, architecture):
     for i, kernel in enumerate(kernels):
         file, out = tmp_path / f"{i}.cu", tmp_path / f"{i}.cubin"

@@ -87,6 +87,7 @@ def test_exceptions_of_workers_contain_their_source_line(two):
     assert re.fullmatch(r".*simulators.py, line \d+", place_of(raised.value))
 
 
+@pytest.mark.long
 def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
     """A failing row does not affect other rows, not even those in the same block."""
     x = np.repeat(X[:1], 16, axis=0)

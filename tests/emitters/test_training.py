@@ -145,7 +145,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compil
     [
         (maze_with_policy(12), FAST, training.MOST_DRAWN),
         (maze_with_policy(12), TWO_LAYERS, training.MOST_DRAWN),
-        (WIDE, ONE_LAYER, 1),
+        pytest.param(WIDE, ONE_LAYER, 1, marks=pytest.mark.long),
     ],
     ids=["three layers", "two", "one, and a round in each launch"],
 )

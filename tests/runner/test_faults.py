@@ -176,7 +176,7 @@ def swept(out, seeds_per_batch=2, keep_archives=True):
         pytest.param(2, faults.killed, 1, marks=pytest.mark.long),
         (2, faults.killed, 4),
         (2, faults.full, 3),
-        (1, faults.killed, 3),
+        pytest.param(1, faults.killed, 3, marks=pytest.mark.long),
     ],
 )
 def test_a_sweep_can_be_continued_after_every_fault(tmp_path, seeds_per_batch, fail, step):

@@ -420,7 +420,7 @@ def test_walls_are_fixed_upright_boxes():
     np.testing.assert_allclose(fixed, [(1.5, -0.25), (1.5, 0.25), (2.5, -0.25), (2.5, 0.25)], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_positions_figure_of_the_trap_shows_its_walls(quick, capsys):
     assert main(["run", "ant-trap", *quick, "--out", "run", "--quiet"]) == 0
     assert Path("run/figures/positions.png").exists()
