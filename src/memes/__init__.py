@@ -16,7 +16,7 @@ from memes import display
 from memes.errors import RunError, UsageError
 from memes.version import __version__
 
-if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` imports by `_NAMES`
+if TYPE_CHECKING:  # for type checkers and editors; at run time, `__getattr__` imports the names
     from memes import (
         archive,
         cells,
@@ -138,7 +138,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'memes' has no attribute '{name}'")
-    if _MODULES[name] in ("memes", "memes.analysis"):  # the names of these modules are modules
+    if _MODULES[name] in ("memes", "memes.analysis"):  # names in these entries refer to modules
         return import_module(f"{_MODULES[name]}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 

@@ -83,8 +83,8 @@ class Answer(NamedTuple):
     """The response to a batch: changes of the archive, and progress of the candidates.
 
     Attributes:
-        added: The `Status` that the archive gives to each candidate and, if samples are offered, then to
-            each sample.
+        added: The `Status` that the archive gives to each candidate. If samples are offered, the
+            `Status` of each sample follows.
         status: The `Status` that the judge gives to each candidate.
     """
 
@@ -237,7 +237,7 @@ class Algorithm:
         offered = jnp.full(batch.sample_lane.shape, self.offer_samples)
         samples = take(evaluation, first, n)
         if not self.offer_samples:
-            samples = samples._replace(extras={})  # only the archive needs them
+            samples = samples._replace(extras={})  # only the archive needs extras
         return Outcome(
             candidates=Entries(means, estimates, batch.offered, batch.lane),
             samples=Entries(x, samples, offered, batch.sample_lane),
@@ -318,7 +318,7 @@ class Algorithm:
 
 
 UNNAMED = Algorithm.name  # name of algorithms that were not given a name
-MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, which are counted in int32
+MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, because int32 counts them
 MOST_NUMBERS = 2**40  # maximum number of entries per array
 
 

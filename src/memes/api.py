@@ -59,9 +59,10 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "shards": (int | None, 1),
 }
 SEEDS = 2**32
-# Runs do not work without compilation, or if NaN is an error, because NaN represents unknown values.
+# Runs require compilation. Runs also require that NaN is not an error, because NaN represents unknown
+# values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# Entries, in addition to options, that must be equal for a run and the algorithm that continues the run.
+# In addition to the options, these entries must be equal for a run and the algorithm that continues it.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -75,7 +76,7 @@ def run(
 def run(
     algorithm: Algorithm, *, generations: int | None = None, seeds: Sequence[int], **options: Any
 ) -> list[Run]: ...
-@checked  # type: ignore[misc]  # it lists the options, which the overloads do not
+@checked  # type: ignore[misc]  # the overloads do not list the options
 def run(
     algorithm: Algorithm,
     *,
@@ -113,14 +114,15 @@ def run(
         seed: Seed of all randomness.
         seeds: Seeds of several separate runs, as an alternative to `seed`.
         out: Folder for the results. With several seeds, each seed has a subfolder `seed-0`, `seed-1`,
-            ... If None, results are only kept in memory.
+            ... If None, results are kept only in memory.
         overwrite: Whether to replace an existing run in the folder.
         observers: Observers in addition to the usual observers. A given observer replaces a usual
             observer of the same type.
         chunk: Number of evaluations at a time. If None, all evaluations of a generation run together, or
             as many as fit into memory.
         seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
-            fit into memory. For tasks with a simulator it has one seed, which uses the whole device.
+            fit into memory. For tasks with a simulator, the batch has one seed, because one seed uses
+            the whole device.
         devices: Number of devices. If None, all GPUs or TPUs are used, or the CPU if there are none.
         shards: Number of parts into which lanes, offspring or seeds are divided. It must be a multiple
             of the number of devices. If None, it is the number of devices. Results depend on the number
@@ -232,7 +234,7 @@ def resume(
     headers = load_headers(path)
     processes.agree(
         lambda: True
-    )  # wait until all processes have read the folders; then the first may write
+    )  # wait until all processes have read the folders; then the first process may write
     one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:
         headers = {folder: found for folder, found in headers.items() if found.config.seed in seeds}
@@ -377,7 +379,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
 
 
 def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None:
-    """Raise a `UsageError` if the description of an algorithm differs from what a run recorded."""
+    """Raise a `UsageError` if an algorithm differs from the algorithm that a run recorded."""
     pairs = [(name, getattr(described, name), getattr(recorded, name)) for name in SAME]
     options = recorded.known_options
     pairs += [(name, found, options.get(name)) for name, found in described.options.items()]
@@ -395,7 +397,7 @@ def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
 
 
 def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
-    """Return True if a run that has completed all generations does not need another correction."""
+    """Return True if the final correction of a run exists or is not required."""
     made = load_corrected(folder).get("generation", np.zeros(0))
     wanted = algorithm.task.uncertain and config.settings.get("reevaluate_every") != 0
     return not wanted or (config.generations in made and (folder / "corrected.npz").exists())

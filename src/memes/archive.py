@@ -263,7 +263,7 @@ class Archive:
         return table
 
     def to_pandas(self, feature_names: Sequence[str] = ()) -> Any:
-        """Return a `pandas.DataFrame` of the elites without genotypes. This requires pandas.
+        """Return a `pandas.DataFrame` of the elites, without their genotypes. This requires pandas.
 
         The index of the table is the cell, so `archive.genotypes[table.index]` returns the genotypes.
 
@@ -391,7 +391,7 @@ def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
 
 
 def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
-    """Count the evaluations that are not `finite`, by the worst `Fault` of each."""
+    """Count the evaluations that are not `finite`, by the worst `Fault` of each evaluation."""
     size = jnp.abs(jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1))
     nan = jnp.isnan(size).any(axis=1)
     infinite = jnp.isinf(size).any(axis=1) & ~nan

@@ -111,8 +111,8 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
     Args:
         task: Task with the feature bounds.
         resolution: Number of cells along each feature. The default is the resolution of the task. If the
-            task has no resolution, the grid has about 2 500 cells, and equally many along each feature
-            (50 x 50 for two features).
+            task has no resolution, the grid has about 2 500 cells, with the same number along each
+            feature (50 x 50 for two features).
     """
     k = task.feature_dim
     shape = task.resolution if resolution is None else resolution
@@ -172,7 +172,7 @@ def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
 
 def _bounds(task: Task) -> tuple[Array, Array]:
     bounds = (np.asarray(bound, np.float32) for bound in (task.feature_low, task.feature_high))
-    low, high = map(jax.device_put, bounds)  # this compiles nothing
+    low, high = map(jax.device_put, bounds)  # `device_put` compiles nothing
     return low, high
 
 

@@ -104,7 +104,7 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
 
 
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
-    """Summarise evaluations `by_genotype`, from fitness [n, m] and feature [n, m, k] to [n] and [n, k].
+    """Summarise the m evaluations of each genotype: fitness [n, m] to [n], feature [n, m, k] to [n, k].
 
     Extras can have any type, so they are not summarised. Each genotype has the extras of the evaluation
     whose fitness is nearest to the summary, or of the first such evaluation.

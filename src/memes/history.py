@@ -19,7 +19,7 @@ from memes.kernels.neighbours import nearest
 from memes.task import Evaluation
 from memes.validation import check_fields
 
-HIGHEST = LARGEST_FLOAT  # replaces an infinite score if it must be finite
+HIGHEST = LARGEST_FLOAT  # replaces infinite scores if scores must be finite
 BLOCK = 128  # number of individuals whose distances are in memory at the same time
 
 
@@ -184,10 +184,10 @@ def _filled(ring: Ring) -> Past:
 
 
 def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
-    """Return the mean Euclidean distance of each query to its nearest `neighbours` in the history.
+    """Return the mean Euclidean distance of each query to the nearest features in the history.
 
-    If the history has fewer points than `neighbours`, the mean is over all points. If the history is
-    empty, the novelty is 0.
+    The mean is over the `neighbours` nearest features, or over all features if the history has fewer. If
+    the history is empty, the novelty is 0.
     """
     # An invalid point is infinitely far away, so it is never among the nearest.
     points = jnp.where(past.valid[:, None], past.feature, jnp.inf)
@@ -197,10 +197,11 @@ def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Ar
 def dominated_novelty(
     query: Evaluation, among: Evaluation, neighbours: int, *, itself: bool = False
 ) -> Float[Array, "*n"]:
-    """Return the mean distance of each query to its nearest `neighbours` among the fitter individuals.
+    """Return the mean distance of each query to the nearest fitter individuals.
 
-    If fewer than `neighbours` individuals are fitter, the mean is over all of these. If no individual is
-    fitter, the result is infinite. Equally fit individuals count as fitter.
+    The mean is over the `neighbours` nearest fitter individuals, or over all fitter individuals if there
+    are fewer. If no individual is fitter, the result is infinite. Equally fit individuals count as
+    fitter.
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.

@@ -1,4 +1,4 @@
-"""Measures of a run: pure functions of the archive and of `Info`."""
+"""Metrics of a run: pure functions of the archive and of `Info`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def finite_median(values: np.ndarray) -> float:
 
 
 def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
-    """Return the four measures of an archive, by name."""
+    """Return the four metrics of an archive, by name."""
     return {
         "qd_score": qd_score(archive, min_fitness),
         "coverage": coverage(archive),
@@ -64,16 +64,16 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# All measures are compiled as one program. Separate programs would not be faster.
+# All metrics are compiled as one program. Separate programs would not be faster.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the relative decrease of each measure from the illusory to the corrected archive.
+    """Return the relative decrease of each metric from the illusory to the corrected archive.
 
     Fitness is measured relative to `min_fitness`, as in the QD-score. A loss of 0 means that nothing is
-    lost. A loss of 1 is a total loss, for example if no elite survives. If a measure of the illusory
-    archive is 0, its loss is NaN.
+    lost. A loss of 1 is a total loss, for example if no elite survives. If a metric of the illusory
+    archive is 0, the loss of this metric is NaN.
     """
     before, after = scored(illusory, min_fitness), scored(corrected, min_fitness)
     nothing_left = float(after["coverage"]) == 0
@@ -89,7 +89,7 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 
 
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the measures of both archives, the loss of each measure, and the variances.
+    """Return the metrics of both archives, the loss of each metric, and the variances.
 
     Names that end with `_by_mean` refer to a second corrected archive, in which each elite has the mean
     of its evaluations. `median_fitness_variance` is the median over the elites. For
@@ -258,13 +258,13 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean of the counted values [L] for each kind, [kinds]."""
+    """Return the mean [kinds] of the counted values [L] of each kind."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 
 
 class Generation(NamedTuple):
-    """The measures of one generation, or the stacked measures of G generations."""
+    """The metrics of one generation, or the stacked metrics of G generations."""
 
     qd_score: Float[Array, "*G"]
     coverage: Float[Array, "*G"]
@@ -284,7 +284,7 @@ class Generation(NamedTuple):
 
 @in_32_bits
 def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generation:
-    """Compute the measures of one generation.
+    """Compute the metrics of one generation.
 
     `age[kinds]` is the mean age of the lanes of each kind. `ended[kinds]` is the number of lanes that
     were reset in this generation. `lifespans[kinds]` is the sum of the ages of the reset lanes.
@@ -327,7 +327,7 @@ class Totals(NamedTuple):
 
 
 def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, np.ndarray]]:
-    """Convert the stacked measures of G generations to the columns of `metrics.csv`, each [G].
+    """Convert the stacked metrics of G generations to the columns of `metrics.csv`, each [G].
 
     The columns `samples`, `candidates`, `evaluations` (their sum), `resets_*`, `share_*`, `lifespan_*`,
     `faults_*` and `outside_bounds` are cumulative from the start of the run. All other columns refer to

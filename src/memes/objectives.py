@@ -111,9 +111,9 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Compare all pairs. Return, for each entry, the number of smaller minus larger valid entries.
+    """Return the number of smaller minus the number of larger valid entries, for each entry.
 
-    The result is float32. It is arbitrary for invalid entries.
+    All pairs are compared. The result is float32. For invalid entries, it is arbitrary.
     """
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
@@ -158,7 +158,7 @@ class Ranked(Stateless):
 
 @dataclass(frozen=True)
 class Fitness(Stateless):
-    """An objective that ranks samples by fitness, to exploit."""
+    """An objective that ranks samples by fitness, for exploitation."""
 
     purpose = Kind.EXPLOIT
 
@@ -171,7 +171,7 @@ class Fitness(Stateless):
 
 @dataclass(frozen=True)
 class Novelty(Stateless):
-    """An objective that ranks samples by novelty, to explore.
+    """An objective that ranks samples by novelty, for exploration.
 
     The novelty of a sample is the mean distance to the nearest features in the history.
 
@@ -200,7 +200,7 @@ class Novelty(Stateless):
 
 @dataclass(frozen=True)
 class DominatedNovelty(Stateless):
-    """An objective that ranks samples by dominated novelty, to explore.
+    """An objective that ranks samples by dominated novelty, for exploration.
 
     This score is the mean distance to the nearest fitter parents. The parents are the individuals of the
     archive or of the judge. The docstring of `judges.DNSPopulation` contains the formula. Samples that
@@ -227,7 +227,7 @@ class DominatedNovelty(Stateless):
 
 @dataclass(frozen=True)
 class Improvement(Stateless):
-    """An objective that ranks samples by their improvement, to explore.
+    """An objective that ranks samples by their improvement, for exploration.
 
     The improvement is the fitness of a sample minus the fitness with which the judge compares the
     sample. The comparison uses the judge's state before this generation. If the judge is the archive,
@@ -243,7 +243,7 @@ class Improvement(Stateless):
 
 @dataclass(frozen=True)
 class TwoStageImprovement(Stateless):
-    """An objective that ranks samples in two stages by how much they improve the archive, to explore.
+    """An objective that ranks samples in two stages by their improvement, for exploration.
 
     Samples in empty cells rank above all other samples, and are ordered by fitness. The other samples
     are ordered by their fitness minus the fitness of the previous elite of their cell. CMA-ME uses this
@@ -300,7 +300,7 @@ class Accepted:
 
 @dataclass(frozen=True)
 class RandomDirection:
-    """An objective that ranks samples along a random direction of the feature space, to explore.
+    """An objective that ranks samples along a random direction in feature space, for exploration.
 
     Each lane draws a uniformly random direction when it starts. Features are scaled by their ranges.
     Samples that the judge would accept rank above all other samples. CMA-ME uses this random-direction

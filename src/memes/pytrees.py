@@ -90,8 +90,8 @@ def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T
     """Compute `function(*arrays)` for arrays [n, ...] in chunks of `rows` rows.
 
     If `rows` is None, all rows are one chunk. The last chunk is padded to the size of the other chunks.
-    Rounding depends on the size of a chunk, and the result of a row must not depend on the number of
-    other rows.
+    Rounding depends on the chunk size. Without padding, the result of a row could therefore depend on
+    the number of other rows.
     """
     if rows is None:
         return function(*arrays)

@@ -307,7 +307,7 @@ def evaluate_factors(
 
 
 def slices(n: int, size: int | None) -> list[slice]:
-    """Return consecutive slices of n rows, each with `size` rows except for a shorter last slice.
+    """Return consecutive slices of n rows. Each slice has `size` rows, but the last may be shorter.
 
     If `size` is None, return a single slice.
     """
@@ -407,7 +407,7 @@ OWN_FIELDS = ("cell", "genotype", "genotypes", "fitness", "feature", "generation
 
 
 def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype of an extra that is an array, a shape with a dtype, or only a shape."""
+    """Return the shape and dtype of an extra, given as an array, a shape with a dtype, or a shape."""
     named = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
     require(
         named and not set("/\\'\"").intersection(name) and name not in OWN_FIELDS,
