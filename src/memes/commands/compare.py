@@ -28,8 +28,8 @@ def compare(
     Runs of a task that differ only in the seed form a group.
 
     Args:
-        runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'. LABEL=RUN
-            assigns another label. Links inside folders are not followed.
+        runs: Run folders, summary files, folders that contain them, or patterns such as 'runs/arm-*'.
+            LABEL=RUN assigns another label. Links inside folders are not followed.
         out: Folder for the tables and figures. By default, it is comparison/, or a new folder such as
             comparison-take-2/ if comparison/ is not empty.
         overwrite: Replace the files of an earlier comparison in the folder. Other files are kept.
@@ -64,7 +64,7 @@ def compare(
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """Return the first default folder that is new or empty, or with `overwrite` simply the first."""
+    """Return the first default folder. Unless `overwrite` is True, skip folders that are not empty."""
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)

@@ -30,8 +30,8 @@ def export(
         to: Format of the files. csv and parquet write one file per table, and npz writes one file.
             tensorboard writes the metrics as an event file. policy writes the neural policy of one elite
             for NumPy. Only parquet and npz include genotypes and extras with several numbers per elite.
-        out: Folder for the files, without files of the same names. By default, files are written to
-            export/ in the folder of the run, where existing files are replaced.
+        out: Folder for the files. It must not contain files with the same names. By default, files are
+            written to export/ in the folder of the run, where existing files are replaced.
         cell: Cell of the elite for --to policy, as an index or as grid coordinates. By default, the
             fittest elite is written.
         feature: For --to policy, select the elite whose feature is nearest to this feature.

@@ -38,7 +38,7 @@ def reevaluate(
 ) -> None:
     """Re-evaluate the elites of a saved run, and print the archive loss.
 
-    The corrected archive is written to corrected.npz, and its measures are written to corrected.csv. The
+    The corrected archive is written to corrected.npz, and its metrics are written to corrected.csv. The
     figure archive.png shows the illusory and the corrected archive.
 
     Args:
@@ -93,7 +93,7 @@ def evaluates_alike(task: Task, archive: Archive) -> bool:
 
 
 def table(row: dict[str, float]) -> str:
-    """Format a row of corrected.csv as a table of illusory measures, corrected measures and losses."""
+    """Format a row of corrected.csv as a table of illusory metrics, corrected metrics and losses."""
     measures = {
         "QD-score": ("qd_score", ".1f"),
         "coverage": ("coverage", ".1%"),

@@ -18,7 +18,7 @@ import numpy as np
 from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
-ROWS = 32  # maximum number of episodes that are played, and of environments that exist, at a time
+ROWS = 32  # maximum number of episodes, and of environments, at a time
 COMPARED, STEPS_COMPARED = 5, 100  # number of compared episodes, and steps per episode
 Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
 

@@ -52,8 +52,8 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
     """Return each pair's noise in the order in which kernels read it, and the rank of each layer's step.
 
     For each layer, the noise consists of the noise of the weights, followed by the noise of the biases.
-    A full matrix has "rank" 0. A low-rank matrix consists of its left factors, padded to a multiple of
-    4, and its right factors.
+    The rank of a full matrix is given as 0. The noise of a low-rank matrix consists of its left factors,
+    padded to a multiple of 4, and its right factors.
     """
     parts = split(samples.step, network.blocks)
     matrices, biases = parts[::2], [entries((part,)) for part in parts[1::2]]
@@ -75,7 +75,7 @@ def fastest(
 ) -> Callable[[Array, Array], Array]:
     """Return the fastest `act(observation, t)` of candidates and samples.
 
-    The result is a kernel if there is one for the activations and the platform, and else `otherwise`.
+    The result is `otherwise` if there is no kernel for the activations and the platform.
     """
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
@@ -201,8 +201,8 @@ def act_natively(
 ) -> Float[Array, "n a"]:
     """Compute the actions of the candidates, followed by the actions of the samples, on CPUs.
 
-    This needs a C++ compiler. The noise of each pair may end with padding, which aligns the noise of the
-    next pair.
+    This function requires a C++ compiler. The noise of each pair may end with padding, which aligns the
+    noise of the next pair.
     """
     lines = [
         f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, S, {layer.last}>"

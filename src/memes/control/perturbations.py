@@ -2,8 +2,8 @@
 
 `Pairs` are mirrored samples: the mean of each lane, and steps away from the mean. `Repeats` are
 genotypes that are evaluated several times each. Tasks that accept the factored form read less memory:
-half as much for pairs, and 1 / `count` as much for repeats. For pairs of low rank, they read far less.
-For all other tasks, `rows` converts the factored form to whole genotypes, which are full arrays.
+half as much for pairs, far less for pairs of low rank, and 1 / `count` as much for repeats. For all
+other tasks, `rows` converts the factored form to whole genotypes, which are full arrays.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ Step = tuple[Array | Thin, ...]
 
 
 class Pairs(NamedTuple):
-    """P mirrored pairs for each of L lanes: first all samples `mean + step`, then all `mean - step`.
+    """P mirrored pairs of samples for each of L lanes.
 
-    The leaves of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
+    In each lane, all samples `mean + step` come first, followed by all samples `mean - step`. The leaves
+    of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
     """
 
     mean: Float[Array, "L d"]
@@ -122,7 +123,7 @@ def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
 
 
 def as_pairs(groups: Sequence[Samples]) -> Pairs | None:
-    """Join groups of samples into `Pairs`. Return None unless all are pairs of equal structure."""
+    """Join groups of samples into `Pairs`, or return None unless all groups are `Pairs` of one form."""
     pairs = [group for group in groups if isinstance(group, Pairs)]
     forms = {(jax.tree.structure(p), *(a.shape[1:] for a in jax.tree.leaves(p))) for p in pairs}
     return concatenate(pairs) if len(forms) == 1 and len(pairs) == len(groups) else None

@@ -44,7 +44,7 @@ class Environment:
         failed: `(state) -> bool[n]`, True for episodes in which the simulator failed.
         measure: `(state) -> [n, m]`, measurements. A rollout returns their mean and last values.
         engine: The simulator of a robot, for replays. None for other environments.
-        at_once: Optimal number of episodes to roll out at a time, or None for all episodes.
+        at_once: Number of episodes at a time for which rollouts are fastest, or None for all episodes.
     """
 
     observation_size: int

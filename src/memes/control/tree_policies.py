@@ -28,7 +28,7 @@ def identity(signal: Array) -> Array:
     return signal
 
 
-# Activations of perceptrons that are recognised, and the corresponding NumPy functions.
+# The activations of perceptrons that `perceptron` recognises, and the corresponding NumPy functions.
 HIDDEN: dict[Any, Callable[[Any], Any]] = {
     jax.nn.relu: lambda signal: np.maximum(signal, 0),
     jnp.tanh: np.tanh,

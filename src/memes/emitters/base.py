@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """An emitter's report on its lanes after a generation, with one entry per candidate.
+    """The report of an emitter on its lanes after a generation, with one entry per candidate.
 
     Attributes:
         kind: The `Kind` of each candidate.
@@ -115,7 +115,7 @@ class Emitter(Protocol):
 
 def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
-    # This key differs from all keys into which `task.init` may split its key (up to 2**32 - 1).
+    # `task.init` may split its key into at most 2**32 - 1 keys, all of which differ from this key.
     strategy_key = jax.random.fold_in(key, 2**32 - 1)
     return strategy.init(strategy_key, initial(task, key, lanes))
 

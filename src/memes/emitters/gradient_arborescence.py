@@ -55,7 +55,7 @@ class GradientArborescenceState(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientArborescence:
-    """An emitter whose lanes sample along gradients at a solution, and move it towards the best samples.
+    """Lanes that sample along gradients at a solution, and move the solution towards the best samples.
 
     The samples around the solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
     m, and g_1, ..., g_k are the gradients of the features. Each gradient is divided by its norm. The
@@ -107,7 +107,7 @@ class GradientArborescence:
     def init(self, key: Key[Array, ""], task: Task) -> GradientArborescenceState:
         """Start every lane at a genotype of `task.init`."""
         mean, entries = initial(task, key, self.lanes), 1 + task.feature_dim
-        # This key differs from all keys into which `task.init` may split its key (up to 2**32 - 1).
+        # `task.init` may split its key into at most 2**32 - 1 keys, all of which differ from this key.
         strategy_key = jax.random.fold_in(key, 2**32 - 1)
         zero = jnp.zeros(self.lanes, jnp.int32)
         return GradientArborescenceState(

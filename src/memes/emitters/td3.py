@@ -133,7 +133,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
 
 
 def remember(replay: Replay, seen: Transition) -> Replay:
-    """Replace the oldest transitions in the buffer with the valid transitions among [n, T, ...]."""
+    """Replace the oldest transitions in the buffer with the valid transitions in `seen[n, T, ...]`."""
     count = seen.reward.size
     require(
         count <= replay.capacity,
@@ -147,7 +147,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 
 def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
-    """Draw stored transitions with replacement; the leaves of the result are `[*shape, ...]`."""
+    """Draw stored transitions with replacement. The leaves of the result are `[*shape, ...]`."""
     drawn: Transition = pick(replay.rows, places(key, replay, *shape))
     return drawn
 

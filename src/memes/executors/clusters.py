@@ -57,7 +57,7 @@ class Dask(Executor):
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
             raise RunError(f"workers: no Dask scheduler answers at {address}") from error
-        # Dask must not retry, because the caller retries. With `pure=True`, Dask would reuse failures.
+        # Dask must not retry, because the caller retries. With `pure=True`, failures would be reused.
         self._executor = self._client.get_executor(pure=False, retries=0)
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 
 `concurrent.futures.ProcessPoolExecutor` loses all of its work if one process dies, and cannot end a
 process that hangs. In this module, each worker process has a separate thread in the parent process. The
-thread sends one piece of work at a time to the worker, and replaces the worker if it fails.
+thread sends one piece of work at a time to the worker, and replaces the worker after a failure.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Processes(Executor):
         if not self._threads:
             atexit.register(self._abandon)
         if len(self._threads) < self.count:
-            # The threads are daemons. Otherwise, Python would wait for them at exit before it shuts this
-            # executor down.
+            # The threads are daemons. Otherwise, Python would wait for the threads at exit before it
+            # shuts this executor down.
             self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
             self._threads[-1].start()
         return future

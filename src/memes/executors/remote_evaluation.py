@@ -34,8 +34,8 @@ def parallelize(
     """Return a task whose genotypes are evaluated on the workers of an executor.
 
     Workers get blocks of a fixed number of genotypes, and results are returned in order. Therefore,
-    results do not depend on the number of workers. Workers must be able to import `evaluate`. This
-    function receives keys as NumPy arrays, which `seeds_from_keys` accepts.
+    results do not depend on the number of workers. Workers must be able to import `evaluate`.
+    The keys are passed to `evaluate` as NumPy arrays, which `seeds_from_keys` accepts.
 
     If the worker of a block is lost, the block is evaluated again. If this fails, each genotype of the
     block is evaluated separately. If the worker of a single genotype is lost, the result is NaN.
@@ -43,7 +43,7 @@ def parallelize(
     Args:
         task: The task, which must have `jit=False`.
         executor: An executor with the interface of `concurrent.futures`, such as `memes.workers(8)`, or
-            a function that makes an executor. If the executor breaks, this function is called again.
+            a function that makes an executor and is called again if the executor breaks.
         block: Number of genotypes that a worker gets at a time.
         evaluate: The function that workers call. If None, workers call the task's `evaluate`.
 

@@ -27,7 +27,7 @@ from memes.store.files import as_path
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes per file, and of dots per line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
-# Synonyms of options, and the options that a user may mean. A command suggests only its own options.
+# Wrong names of options, and the options that a user may mean. A command suggests only its own options.
 MEANT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("epochs", "gens", "iters", "itrs", "num_generations"), ("generations",)),
     **dict.fromkeys(("budget", "evals", "num_evaluations", "max_evaluations"), ("evaluations",)),
@@ -131,7 +131,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _most_values(hint: Any) -> float:
-    """Return the maximum number of values of a flag, which is 0 for a bool."""
+    """Return the maximum number of values of a flag. For a bool, this is 0."""
 
     def most(kind: Any) -> float:
         parts = typing.get_args(kind)

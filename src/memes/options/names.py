@@ -112,7 +112,7 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
 
 
 def _offer(what: str, name: Any, kind: type) -> None:
-    """Raise a `UsageError` that lists suitable objects in a file if the name is only a file name."""
+    """If the name is only a file name, raise a `UsageError` that lists suitable objects in the file."""
     if not isinstance(name, str) or not name.endswith(".py"):
         return
     with own_code(f"{what} '{name}'"):

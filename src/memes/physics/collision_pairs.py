@@ -198,7 +198,7 @@ def impedance_of(
     reasons.unless(power == int(power), "a 'solimp' with a power that is not a whole number", where)
     if (solref > 0).any() and (solref <= 0).any():
         reasons.unless(False, "a 'solref' of one positive number and one that is not", where)
-        solref = np.array([0.02, 1.0])  # MuJoCo's default, so that the search continues
+        solref = np.array([0.02, 1.0])  # MuJoCo's default, to continue the checks
     if solref[0] > 0:
         safe = 0.0 if disabled(m, "refsafe") else 2 * float(m.opt.timestep)
         time_constant = max(float(solref[0]), safe)

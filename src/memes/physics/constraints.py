@@ -160,7 +160,10 @@ def _power(x: Scalar, p: int) -> Scalar:
 
 
 class Centre(NamedTuple):
-    """Position of a ball, `relative` to its tree's `origin`. The origin is in world coordinates."""
+    """Position of a ball.
+
+    `origin` is the origin of its tree in the world. `relative` is the vector from this origin to the ball.
+    """
 
     relative: Vector
     origin: Vector
@@ -249,7 +252,10 @@ def _away(contact: Contact, offset: Vector) -> Vector:
 
 
 def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the distance from a box to a ball, whose centre may be inside, and the box's normal."""
+    """Return the distance from a box to a ball, and the box's normal.
+
+    The centre of the ball may be inside the box.
+    """
     local = la.apply_transposed(contact.frame, offset)
     away = _away(contact, offset)
     square = la.dot(away, away)

@@ -117,7 +117,7 @@ class GeneratedCode:
         i = f"i{self._count}"
         self.lines.append(f"ROLLED for (int {i} = 0; {i} < {count}; ++{i}) {{")
         after = [self._text(x) for x in body(values)]
-        if set(after) & {x.name for x in carried}:  # a next value may be another variable
+        if set(after) & {x.name for x in carried}:  # a new value may be a loop variable
             after = [self.declare("V", x).name for x in after]
         self.lines += [f"{x.name} = {new};" for x, new in zip(carried, after, strict=True)]
         self.lines.append("}")

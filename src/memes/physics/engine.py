@@ -85,8 +85,8 @@ class Engine:
     def compiler_options(self) -> dict[str, str]:
         """Options that make the `jax.jit` of a rollout faster. Empty unless `xla` runs on CPUs.
 
-        On CPUs, XLA's fusion would compute many values of a rollout repeatedly. Without fusion, `xla` is
-        several times faster there.
+        On CPUs, XLA's fusion would compute many values of a rollout repeatedly, so that `xla` would be
+        several times slower.
         """
         slow_fusion = self.backend == "xla" and jax.default_backend() == "cpu"
         return {"xla_disable_hlo_passes": "fusion"} if slow_fusion else {}
@@ -214,8 +214,8 @@ def compile(
             compiler and NVRTC) or `native` (CPUs with a C++ compiler). `auto` selects the fastest
             available one.
         self_collision: Whether to simulate contacts between moving geoms. Such contacts are not
-            supported, so models with such contacts raise an error. If False, such contacts are ignored,
-            and legs pass through each other.
+            supported. If True, a model with such contacts raises an error. If False, these contacts are
+            ignored, and legs pass through each other.
 
     Raises:
         UsageError: If an argument is invalid, or if the model uses unsupported features. The error

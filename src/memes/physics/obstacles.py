@@ -41,9 +41,10 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 
 def _exclude(a: Contact, b: Contact) -> bool:
-    """Return True if two contacts have the same ball, which cannot touch both shapes at the same time.
+    """Return True if two contacts belong to the same ball and exclude each other.
 
-    Apart from names and shapes, the data of both contacts must be equal.
+    The ball cannot touch the shapes of both contacts at the same time, because the shapes are too far
+    apart. Apart from names and shapes, the data of both contacts must be equal.
     """
     same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
     return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))

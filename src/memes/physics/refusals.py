@@ -54,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# MuJoCo's names of flags that are supported or have no effect, with the reason.
+# MuJoCo's names of supported flags, and of flags without an effect, with the reason for each of these.
 OBEYED = (
     "constraint",
     "equality",

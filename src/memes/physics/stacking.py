@@ -20,7 +20,7 @@ Slots = tuple[tuple[int, ...], ...]
 
 
 class Layout(NamedTuple):
-    """Indices in MuJoCo's vectors: K indices for each stacked scalar, and one for any other scalar."""
+    """Indices in MuJoCo's vectors: K indices per stacked scalar, and one index per other scalar."""
 
     qpos: Slots
     dofs: Slots

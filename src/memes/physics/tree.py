@@ -189,5 +189,5 @@ def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Compute the inner product of a vector a and a vector b, where b is given in shares."""
+    """Compute the inner product of the vectors a and b. The vector b is given in shares."""
     return total(tree, dot(a, b))

@@ -30,9 +30,9 @@ class CmaMega:
     The samples around a solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
     m, and g_1, ..., g_k are the gradients of the features. Each gradient is divided by its norm. Samples
     are ranked by how much they improve the archive. CMA-ES adapts the distribution of the coefficients
-    c_j to the ranks, and m moves towards the best half of the samples. The search restarts from a random
-    elite if no sample enters the archive. The task must be differentiable. Reference: Fontaine and
-    Nikolaidis, Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+    c_j to the ranks, and m moves towards the best half of the samples. A lane restarts from a random
+    elite if none of its samples enters the archive. The task must be differentiable. Reference: Fontaine
+    and Nikolaidis, Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
     Attributes:
         lanes: Number of solutions, each with a separate distribution.

@@ -127,11 +127,11 @@ class CmaMe:
     """CMA-ME: a pool of CMA-ES emitters that rank samples by how much they improve the archive.
 
     The emitters of the pool are active in turn. An emitter restarts from a random elite if none of its
-    samples enters the archive. By default, all samples update its distribution, as in QDax. With
-    `parents="accepted"`, only samples that improve the archive update the distribution, as in the paper.
-    The i-th best of n such samples has the weight log(n + 1/2) - log(i), divided by the sum of all
-    weights. Reference: Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of
-    Behavior Space, GECCO 2020, arXiv:1912.02400.
+    samples enters the archive. By default, all samples update the distribution of an emitter, as in
+    QDax. With `parents="accepted"`, only samples that improve the archive update the distribution, as in
+    the paper. The i-th best of n such samples has the weight log(n + 1/2) - log(i), divided by the sum
+    of all weights. Reference: Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination
+    of Behavior Space, GECCO 2020, arXiv:1912.02400.
 
     Attributes:
         pool: Number of emitters, one of which is active per generation.

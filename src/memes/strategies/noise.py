@@ -34,11 +34,11 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Noise that consists of matrices of low rank, which need fewer random numbers.
+    """Noise that consists of matrices of low rank, and needs fewer random numbers than Gaussian noise.
 
-    Each matrix is a product A B^T / sqrt(rank), where the entries of A[rows, rank] and B[columns, rank]
-    are standard normal numbers. All entries of the product have variance 1. If this does not save random
-    numbers, as for a vector of biases, the noise is Gaussian.
+    Each matrix is a product A B^T / sqrt(rank). The entries of A[rows, rank] and B[columns, rank] are
+    standard normal numbers, so all entries of the product have variance 1. If A and B do not have fewer
+    entries than the product, as for a vector of biases, the noise is Gaussian.
 
     Attributes:
         rank: Rank of each matrix.

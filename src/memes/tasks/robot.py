@@ -109,7 +109,7 @@ def robot(
 
 
 def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
-    """Return the step of an engine that scales actions in [-1, 1] to the ranges of the controls."""
+    """Return an engine's step function for actions in [-1, 1], which are scaled to control ranges."""
     model = engine.model
     limited = np.asarray(model.actuator_ctrllimited, bool)
     low, high = np.where(limited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
