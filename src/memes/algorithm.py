@@ -267,7 +267,7 @@ class Algorithm:
     def learn(
         self, before: State, after: State, outcome: Outcome, status: Int[Array, " C"]
     ) -> tuple[PyTree, Lanes]:
-        """Update the emitter, which counts stale candidates, determines resets, and takes its steps."""
+        """Update the emitter: count stale candidates, determine resets, and update the lanes."""
         candidates, samples = outcome.candidates, outcome.samples
         unknown = jnp.zeros_like(samples.lane)
         return self.emitter.tell(

@@ -133,8 +133,8 @@ def run(
         metadata: JSON values to write into `config.json`.
 
     Returns:
-        The run, or a list of runs in the order of their seeds. The list omits runs that did not start
-        because of an interrupt.
+        The run, or a list of runs in the order of their seeds. The list omits runs that an interrupt
+        prevented from starting.
     """
     leads = process_group().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)

@@ -59,9 +59,9 @@ class Elite(NamedTuple):
 class Archive:
     """An archive that stores at most one elite in each of c cells. Its arrays have one row per cell.
 
-    `len(archive)` is the number of elites, and iteration over an archive yields each `Elite`. Methods
-    that change an archive return a new archive. Compiled functions cannot call methods that return
-    elites or numbers, because these methods read values from the arrays.
+    `len(archive)` is the number of elites, and iteration over an archive yields each `Elite`. Archives
+    are immutable, so `add` and `merge` return a new archive. Compiled functions cannot call methods that
+    return elites or numbers, because these methods read values from the arrays.
 
     Attributes:
         cells: The cells of the archive.

@@ -28,13 +28,13 @@ class Reset(Protocol):
     """A rule that determines which of L lanes are reset."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane to reset after the judge has accepted or rejected its candidate.
+        """Return True for every lane that is reset after the judge has judged its candidate.
 
         The samples that these lanes drew in this generation are discarded.
         """
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane to reset before the generation starts.
+        """Return True for every lane that is reset before the generation starts.
 
         In this generation, such a lane offers its last candidate, but already samples around the elite
         from which it starts again. Therefore, no evaluation is discarded.

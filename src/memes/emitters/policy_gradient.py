@@ -111,7 +111,10 @@ class PolicyGradient:
     def _move(
         self, key: Key[Array, ""], learner: Learner, replay: Replay, x: Float[Array, "m d"], task: Task
     ) -> Float[Array, "m d"]:
-        """Update each policy by gradient steps on the first critic, with separate transitions."""
+        """Update each policy by gradient steps on the first critic.
+
+        Each policy uses separate transitions.
+        """
         act, value, *_ = networks(task, self.td3)
         adam = optax.adam(self.learning_rate)
 

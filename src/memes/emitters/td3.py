@@ -35,8 +35,8 @@ class TD3:
         greedy_learning_rate: Learning rate of Adam for the greedy actor.
         discount: Factor by which a reward is discounted per step.
         policy_delay: Number of training steps of the critics per step of the greedy actor.
-        policy_noise: Standard deviation of the noise on the actions with which critics are trained.
-        noise_clip: Maximum absolute value of the noise on the actions.
+        policy_noise: Standard deviation of the noise on the actions of the target actor.
+        noise_clip: Maximum absolute value of the noise on the actions of the target actor.
         soft_update: Rate at which a target network follows its network, per training step of the
             network.
     """
@@ -158,7 +158,7 @@ def places(key: Key[Array, ""], replay: Replay, *shape: int) -> Int[Array, "*sha
 
 
 def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Array:
-    """Draw the noise on the actions with which critics are trained."""
+    """Draw the noise on the actions of the target actor."""
     noise = settings.policy_noise * jax.random.normal(key, shape)
     return jnp.clip(noise, -settings.noise_clip, settings.noise_clip)
 
@@ -166,7 +166,7 @@ def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Arr
 def draw(
     key: Key[Array, ""], replay: Replay, settings: TD3
 ) -> tuple[Int[Array, "delay b"], Float[Array, "delay b a"]]:
-    """Draw the transition indices of a round, and the noise on the following actions."""
+    """Draw the transition indices of a round, and the noise on the actions of the target actor."""
     batch, actions = settings.transitions_batch, replay.rows.action.shape[1]
     place_key, noise_key = jax.random.split(key)
     shape = (settings.policy_delay, batch)

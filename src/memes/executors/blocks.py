@@ -8,14 +8,14 @@ from typing import Any
 
 from memes.errors import PLACE, UsageError, in_a_line, place_of
 
-# A number of evaluations, and their result. The result is None if they failed.
+# A number of evaluations, and their result. The result is None if the evaluations failed.
 Part = tuple[int, Any]
 
 
 def by_halves(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate a batch of genotypes. After an exception, split the batch in half, and repeat.
+    """Evaluate a batch of genotypes. After an exception, evaluate each half of the batch separately.
 
     Returns:
         The results of consecutive parts of the batch, and the last exception, or None if there was no

@@ -37,10 +37,10 @@ class WorkerDied(RuntimeError):  # noqa: N818  (named as users read it: "raised 
 
 
 class Processes(Executor):
-    """A pool of worker processes, which are replaced if they die or time out.
+    """A pool of worker processes. Processes that die or time out are replaced.
 
-    Processes are started when there is work. If a process does not finish its work, the future raises
-    `WorkerDied` or `TimeoutError`.
+    Processes are started when there is work. If a process does not finish its work, the future of the
+    work raises `WorkerDied` or `TimeoutError`.
     """
 
     def __init__(self, count: int, *, timeout: float | None = None) -> None:

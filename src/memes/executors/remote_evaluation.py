@@ -70,7 +70,8 @@ class RemoteEvaluator:
     Attributes:
         task: The original task.
         function: The function that workers call.
-        executors: The executor, and a function that replaces it if it breaks.
+        executors: The executor, which is replaced when it breaks, if a function that makes executors was
+            given.
         block: Number of genotypes that a worker gets at a time.
     """
 
@@ -168,7 +169,7 @@ def attempting(
 
 
 class _Executors:
-    """An executor that is replaced when it breaks, if it was made by a given function."""
+    """An executor that is replaced when it breaks, if a function that makes executors was given."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given

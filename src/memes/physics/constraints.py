@@ -162,7 +162,8 @@ def _power(x: Scalar, p: int) -> Scalar:
 class Centre(NamedTuple):
     """Position of a ball.
 
-    `origin` is the origin of its tree in the world. `relative` is the vector from this origin to the ball.
+    `origin` is the origin of the ball's tree in the world. `relative` is the vector from this origin to
+    the ball.
     """
 
     relative: Vector

@@ -15,7 +15,7 @@ INTEGRATORS = {
 SAME_POSE = int(mujoco.mjtSameFrame.mjSAMEFRAME_BODY)
 SAME_ROTATION = (SAME_POSE, int(mujoco.mjtSameFrame.mjSAMEFRAME_BODYROT))
 MIN_WEIGHT = 1e-15  # mjMINVAL in MuJoCo
-# For slides and hinges, both types of transmission are equivalent.
+# These two types of transmission are equivalent for slides and hinges.
 ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
 SIMPLE_INPUTS = (0, int(mujoco.mjtCtrlInput.mjINPUT_POS), int(mujoco.mjtCtrlInput.mjINPUT_VEL))

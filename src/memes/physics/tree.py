@@ -85,8 +85,8 @@ def total(tree: Tree, x: Scalar) -> Scalar:
 class Flow:
     """Accumulator for sums towards the root.
 
-    An accumulator collects the contributions of stacked parts to the trunk, and sums them over the
-    copies only once.
+    An accumulator collects the contributions of stacked parts to the trunk. The sum over the copies is
+    then computed only once.
     """
 
     def __init__(self, tree: Tree) -> None:
