@@ -155,7 +155,7 @@ class Algorithm:
         offer_samples: Whether samples may also enter the archive.
         candidates: The number of evaluations of each candidate, and the statistic that summarises them.
         name: Name of the algorithm in files and figures.
-        options: Hyper-parameters, which runs record.
+        options: Hyper-parameters. Runs record them in `config.json`.
         chunk: Maximum number of evaluations at a time, to save memory. If None, the whole batch is
             evaluated together.
     """

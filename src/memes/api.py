@@ -350,7 +350,7 @@ def check_jax() -> None:
 
 
 def _generations(algorithm: Algorithm, generations: int | None, evaluations: int | None) -> Any:
-    """Return the number of generations, which may be derived from the number of evaluations."""
+    """Return the number of generations, or derive it from the number of evaluations."""
     require(
         (generations is None) != (evaluations is None),
         "generations or evaluations must set the length of the run: give one of them, "

@@ -105,7 +105,7 @@ class Archive:
         return self._at(cell)
 
     def best(self, where: Array | np.ndarray | None = None) -> Elite:
-        """Return the elite with the highest fitness, or the first one if several are equally fit.
+        """Return the elite with the highest fitness, or the first if several elites are equally fit.
 
         Args:
             where: The cells to choose from, bool[c], such as `archive.feature[:, 0] > 0.5`. If None, all

@@ -28,7 +28,7 @@ class Reset(Protocol):
     """A rule that determines which of L lanes are reset."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane that is reset after the judge has judged its candidate.
+        """Return True for every lane that is reset after its candidate was accepted or rejected.
 
         The samples that these lanes drew in this generation are discarded.
         """

@@ -63,7 +63,7 @@ class Environment:
 
 @runtime_checkable
 class Controller(Protocol):
-    """A controller, which computes actions from a genotype. Controllers are frozen dataclasses."""
+    """A rule that computes actions from a genotype. Controllers are frozen dataclasses."""
 
     @property
     def dim(self) -> int:

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Evaluated genotypes with the `Status` that the judge gave to them."""
+    """Evaluated genotypes, each with the `Status` that the judge gave to it."""
 
     x: Float[Array, "*n d"]
     evaluation: Evaluation

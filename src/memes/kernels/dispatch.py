@@ -26,7 +26,7 @@ def choose(
     """Return a function that selects one of several implementations of the same computation.
 
     XLA selects the implementation when it compiles a program for a platform. The program contains only
-    this implementation. Kernels that cannot run are ignored:
+    the selected implementation. Kernels that cannot run are ignored:
 
     - C++ kernels, if there is no compiler, or if the default device of the process is not a CPU
     - CUDA kernels, with a warning, if there is no compiler or no NVRTC

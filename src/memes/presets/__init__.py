@@ -2,8 +2,8 @@
 
 Each algorithm is a dataclass. Its fields are the options, and its method `build` composes the algorithm
 for a task. `PRESETS` contains the presets by name. The functions of this module accept the fields as
-keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)`, and stores the
-algorithm's name and options, which runs record.
+keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)`, and adds the name
+and options of the algorithm, so that runs can record them.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def _circle(turns: Array) -> tuple[Array, Array]:
 def _circle_by_series(angle: Array) -> tuple[Array, Array]:
     """Compute the cosine and sine of an angle in [-pi, pi] with the Taylor series of half the angle.
 
-    On CPUs, this is four times as fast as XLA's functions, which call the C library for each sine. On
-    GPUs, it is half as fast.
+    On CPUs, the series is four times as fast as XLA's functions, which call the C library for each sine.
+    On GPUs, the series is half as fast.
     """
     half = angle / 2
     square = jnp.square(half)

@@ -158,7 +158,7 @@ def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
 def observation(state: PyTree) -> Array:
     """Return the flat observation of one episode.
 
-    If there are several named observations, return the one named `state`, which is meant for policies.
+    If there are several named observations, return the observation `state`, which is meant for policies.
     """
     obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
     return jnp.ravel(obs).astype(jnp.float32)
