@@ -70,8 +70,8 @@ class RemoteEvaluator:
     Attributes:
         task: The original task.
         function: The function that workers call.
-        executors: The executor, which is replaced when it breaks, if a function that makes executors was
-            given.
+        executors: The executor. If a function that makes executors was given, a broken executor is
+            replaced.
         block: Number of genotypes that a worker gets at a time.
     """
 
@@ -169,7 +169,7 @@ def attempting(
 
 
 class _Executors:
-    """An executor that is replaced when it breaks, if a function that makes executors was given."""
+    """An executor. If a function that makes executors was given, a broken executor is replaced."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given

@@ -58,7 +58,7 @@ def _base() -> Path:
 
 
 def _own(path: Path) -> Path:
-    """Make a folder that only the user can write to. Raise an `OSError` if another user owns a part."""
+    """Make a folder that only the user can write to, or raise an `OSError` if this is impossible."""
     path.mkdir(mode=0o700, exist_ok=True)
     about = path.stat()
     mine = about.st_uid == _user()

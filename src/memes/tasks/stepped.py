@@ -238,5 +238,5 @@ def playground(
 def _loaded(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except (ImportError, OSError, ValueError, SubprocessError) as error:  # some run git
+    except (ImportError, OSError, ValueError, SubprocessError) as error:  # environments may run git
         raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error
