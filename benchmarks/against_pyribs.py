@@ -1,8 +1,8 @@
 """Compare algorithms with pyribs on the arm and on the sphere of pyribs, at equal evaluations.
 
-All algorithms use 540 evaluations per generation and 100 x 100 cells. On the sphere, emitters start at
-the origin; on the arm, they start at random genotypes. Times include compilation. The script needs `pip
-install ribs cma` and the extra `evosax`.
+All algorithms use 540 evaluations per generation and 100 x 100 cells. Emitters start at the origin on
+the sphere, and at random genotypes on the arm. Times include compilation. The script needs `pip install
+ribs cma` and the extra `evosax`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Round(NamedTuple):
     """Contestants that each process `amount` items of the `unit` per call.
 
     The first contestant is this library. All other contestants are compared with the first one. If a
-    contestant cannot be built, the value is the reason as text.
+    contestant cannot be built, its value is the reason as text.
     """
 
     title: str

@@ -16,7 +16,7 @@ from memes.cells import grid
 
 
 class Contestant(NamedTuple):
-    """Implementation to compare.
+    """An implementation to compare.
 
     Attributes:
         call: Function that does a fixed amount of work.

@@ -59,7 +59,7 @@ def by_pair(x: Array, mean: Array, noise: Array) -> Array:
 
 
 def by_factors(x: Array, mean: Array, left: Array, right: Array) -> Array:
-    """Multiply `x` by means plus and minus noise, which is [l, p, i, r] times [l, p, r, o]."""
+    """Multiply `x` by means plus and minus noise. The noise is [l, p, i, r] times [l, p, r, o]."""
     inner = jnp.sum(x[..., None] * left[:, None], axis=-2)
     shift = jnp.sum(inner[..., None] * right[:, None], axis=-2)
     return jnp.einsum("lspi,lio->lspo", x, mean) + SIGN * shift

@@ -123,7 +123,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 
 def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
-    """Yield changes of device calls, [CALL, 32] each. This is more than in real runs."""
+    """Yield the changes of device calls, [CALL, 32] each. Real runs have fewer changes."""
     random = np.random.default_rng(0)
     for call in range(calls):
         generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)

@@ -87,7 +87,7 @@ def traced_once():
 
 @pytest.fixture
 def traced_anew(traced_once):
-    """Share no programs with other tests, because this test changes code that is compiled."""
+    """Share no programs with other tests. Tests that change compiled code need this fixture."""
     traced_once.clear()
     yield
     traced_once.clear()
@@ -95,7 +95,7 @@ def traced_anew(traced_once):
 
 @pytest.fixture(scope="module")
 def compiled_once(traced_once, tmp_path_factory):
-    """Share compiled programs as well, including between processes."""
+    """In addition to traced programs, share compiled programs, also between processes."""
     changed = {
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
         "jax_persistent_cache_min_compile_time_secs": 0.0,

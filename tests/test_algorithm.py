@@ -141,7 +141,7 @@ def test_sampled_candidates_are_judged_by_the_statistic_of_their_evaluations():
         assert int(info.ledger.candidates) == first
         assert int(info.ledger.samples) == LANES * SAMPLES
         assert int(info.non_finite) == LANES
-        # For candidates, the archive and history store estimates; for samples, they store single
+        # For candidates, the archive and history store estimates. For samples, they store single
         # evaluations.
         known = np.concatenate([info.fitness, fitness[first:]])
         new = (state.archive.generation == generation) & state.archive.occupied

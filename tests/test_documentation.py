@@ -131,7 +131,7 @@ def commands(piece):
 
 
 def is_command(code):
-    """Return whether inline code is a complete command, and not only the name of one."""
+    """Return whether inline code is a complete command, and not only the name of a command."""
     program, *arguments = code.split()
     mentions = [f"memes {name}" for name, (needed, _) in COMMANDS.items() if needed]
     return program in PROGRAMS and bool(arguments) and code not in mentions
@@ -235,7 +235,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
 
 
 def run_command(command, where, capsys):
-    """Run a command. For commands that are not run, check only their extras."""
+    """Run a command. If it is listed in `NOT_RUN`, only check its extras."""
     if any(command.startswith(start) for start in NOT_RUN):
         check_extras(command)
         return

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 def evaluate(keys, x):
     """Return a noisy fitness and extras.
 
-    Two extras depend on the noise, the others only on the genotype.
+    Two extras depend on the noise, and all other extras depend only on the genotype.
     """
     noise = jax.vmap(jax.random.normal)(keys)
     extras = {

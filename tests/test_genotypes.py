@@ -35,8 +35,8 @@ def test_a_tree_equals_the_tree_of_its_row(layout):
     assert row.dtype == jnp.float32
     jax.tree.map(np.testing.assert_array_equal, trees.tree(row), tree)
     assert trees.tree(row)["vector"][0].dtype == jnp.bfloat16
-    # The expected row has the parts in the order of the layout. Matrices are stored by row, or by column
-    # with a layout.
+    # The expected row has the parts in the order of the layout. Matrices are stored by column if there
+    # is a layout, and otherwise by row.
     matrix, vector = np.asarray(tree["matrix"]), np.asarray(tree["vector"][0], np.float32)
     parts = [matrix.ravel(), vector] if layout is None else [vector, matrix.T.ravel()]
     np.testing.assert_array_equal(row, np.concatenate(parts))
@@ -107,7 +107,7 @@ def test_perceptrons_are_recognised_and_have_the_parameter_order_of_mlp(build, h
     expected = jax.vmap(lambda row, seen: apply(controller.trees.tree(row), seen))(x, observation)
     acted = controller.act(controller.parameters(x), observation, 0)
     np.testing.assert_allclose(acted, expected, atol=1e-6)
-    # The factored evaluation of two candidates and of a pair around a third genotype agrees as well.
+    # The actions also agree if two candidates, and a pair around a third genotype, are in factored form.
     pairs = Pairs(x[2:3], (0.1 * x[3:4, None],))
     act = jax.jit(lambda seen: controller.in_factors(Repeats(x[:2]), pairs)(seen, 0))
     whole = jnp.concatenate([x[:2], rows(pairs)])

@@ -75,7 +75,11 @@ def test_dominated_novelty_is_the_mean_distance_to_the_nearest_fitter_individual
 
 
 def test_the_survivors_of_three_individuals():
-    """With one neighbour, the scores are infinity, 1 (distance to the first) and 4 (to the second)."""
+    """With one neighbour, the scores are infinity, 1 and 4.
+
+    The score of the second individual is its distance to the first individual. The score of the third
+    individual is its distance to the second individual.
+    """
     judge = DNSPopulation(2, neighbours=1)
     state, status = update(judge, judge.init(CELLS, 1), np.zeros((3, 1)), line([3, 2, 1], [0, 1, 5]))
     np.testing.assert_array_equal(status, [Status.NEW, Status.REJECTED, Status.NEW])

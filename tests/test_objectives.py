@@ -237,7 +237,7 @@ def ranked(objective, state, batch):
 def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_generation():
     batch = Evaluation(np.stack([VALUES, VALUES[::-1]]), np.stack([CORNERS, CORNERS[::-1]]))
     order = np.argsort(-ranked(TwoStageImprovement(), (), batch), axis=1)
-    # Samples in new cells, by fitness: 4, 3, 7. Samples with gains: 0 (by 2), 1 (0.5), 5 (0.25). Samples
+    # Samples in new cells, by fitness: 4, 3, 7. Samples with gains: 0 (2), 1 (0.5), 5 (0.25). Samples
     # with losses: 2 (1), 6 (2).
     np.testing.assert_array_equal(order, [[4, 3, 7, 0, 1, 5, 2, 6], [3, 4, 0, 7, 6, 2, 5, 1]])
 

@@ -236,7 +236,7 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 
 
 def test_me_es_starts_each_turn_from_its_preferred_elites():
-    """Every turn starts from an elite, and exploiting turns from one of the fittest or latest elites."""
+    """Every turn starts from an elite. Exploiting turns start from the fittest or latest elites."""
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
     state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()
@@ -460,7 +460,7 @@ def test_wrong_uses_of_a_preset_in_python_give_error_messages(sentence, call):
 
 
 def test_the_numbers_of_a_strategy_are_recorded():
-    """Options of the preset that the strategy object replaces have no effect."""
+    """If a strategy object is given, options of the preset for the strategy have no effect."""
     strategies = [memes.strategies.OpenAIES(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
     small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
     recorded = [small(strategy=strategy).options["strategy"] for strategy in strategies]

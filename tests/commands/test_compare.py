@@ -184,7 +184,7 @@ def test_corrected_scores_are_the_main_view_if_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run has twice as many generations as the other, with half the evaluations per generation."""
+    """One run has twice as many generations as the other, but half as many evaluations in each."""
 
     def rows(run, *generations):
         at_them = np.array(generations)

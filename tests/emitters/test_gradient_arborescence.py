@@ -1,4 +1,4 @@
-"""The emitter of CMA-MEGA and CMA-MAEGA agrees with a NumPy implementation of the publications."""
+"""The emitter of CMA-MEGA and CMA-MAEGA agrees with NumPy versions of the published algorithms."""
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,8 @@ def test_generations_follow_the_publication(step_size):
             mean = x[lane, 0]
             branches = np.asarray(asked.emitter.coefficients)[lane] @ directions(mean)
             np.testing.assert_allclose(x[lane, 1:] - mean, branches, atol=1e-5)
-            # Samples in empty cells rank first. Within both groups, larger improvements rank first.
+            # Samples in empty cells rank before all other samples. In each of these two groups, larger
+            # improvements rank first.
             status, value = (np.asarray(part).reshape(LANES, -1)[lane, 1:] for part in compared)
             best = np.lexsort((-value, status != Status.NEW))[: SAMPLES // 2]
             weights = np.log(SAMPLES // 2 + 0.5) - np.log(np.arange(1, SAMPLES // 2 + 1))

@@ -41,7 +41,7 @@ def maze_with_policy(*sizes, **options):
 
 
 def learner_and_replay(task, settings):
-    """Return a learner and a replay buffer that is full of noise."""
+    """Return a learner and a replay buffer that is filled with noise."""
     learner, replay = start(jax.random.key(0), task, settings)
     n, keys = settings.replay_size, jax.random.split(jax.random.key(1), 5)
     rows = Transition(
@@ -78,7 +78,7 @@ class NumpyMLP:
         return output(hidden @ last + shift), hidden
 
     def slopes(self, inputs, hidden, above, net=0):
-        """Return the gradients of the weights and inputs, given the gradient of the last layer's sum."""
+        """Return the gradients for weights and inputs, given the gradient for the last layer's sum."""
         first, _, last, _ = self.layers(self.x[net])
         below = above @ last.T * (hidden > 0)
         parts = inputs.T @ below, below.sum(0), hidden.T @ above, above.sum(0)

@@ -228,7 +228,10 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Except on AntTrap, ten seeds of MEMES and some variants and five seeds of others are enough."""
+    """Ten seeds of MEMES and of `TENFOLD`, and five seeds of all other labels, are enough.
+
+    This does not apply to AntTrap.
+    """
     runs = [
         run
         for run in all_runs(refuted_numbers, 0.002)
@@ -270,7 +273,10 @@ def test_only_corrections_at_the_end_count():
 
 
 def runs(**values):
-    """Return runs on the Arm by label, with the given QD-scores. Coverages equal QD-scores."""
+    """Return runs on the Arm by label, with the given QD-scores.
+
+    The coverage of each run equals its QD-score.
+    """
     return Evidence(
         {
             label: [summary("arm", label, seed, qd=v, coverage=v) for seed, v in enumerate(each)]

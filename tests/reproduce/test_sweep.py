@@ -1,4 +1,4 @@
-"""A sweep runs all missing runs, and only these."""
+"""A sweep computes all missing runs and no other runs."""
 
 import os
 import shutil

@@ -277,7 +277,7 @@ def test_damaged_checkpoints_do_not_replace_new_ones(folder):
 
 
 def forged_log(folder, part, name, change):
-    """Keep only the last checkpoint. Change a column of its log, or remove the column (None)."""
+    """Keep only the last checkpoint. Change a column of its log, or remove it if `change` is None."""
     older, file = sorted(folder.glob("checkpoints/*.npz"))
     older.unlink()
     about, state, parts = checkpoint._read(file)

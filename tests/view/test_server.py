@@ -217,7 +217,7 @@ def test_a_version_of_viser_that_bypasses_the_guard_serves_nothing(monkeypatch):
 
 
 def private_names():
-    """Yield each required name: its owner, the name, and how `missing` reports its absence."""
+    """For each required name, yield its owner, the name, and the entry of `missing` if it is absent."""
     for name, fields in (server.ACCEPTED | server.SENT).items():
         yield viser._messages, name, name
         yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)

@@ -55,7 +55,7 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 
 
 class ColourScale(NamedTuple):
-    """A colour map for values from `low` to `high`. `extend` names the clipping ends."""
+    """A colour map for values from `low` to `high`. `extend` names the ends that clip values."""
 
     low: float = 0.0
     high: float = 1.0

@@ -209,7 +209,8 @@ def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTa
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        # Columns are at least as wide as their words and numbers, and as their lines without spaces.
+        # Words of headers and numbers are never broken. A numeric column with intervals on separate
+        # lines is not wrapped if its lines contain no spaces.
         parts = [part for line in lines for part in line[head].splitlines()]
         words = [word for part in (head, *(parts if numeric else ())) for word in part.split()]
         whole = numeric and len(parts) > len(lines) and not any(" " in part for part in parts)

@@ -317,7 +317,7 @@ class Timing(NamedTuple):
 def _evaluated_twice(
     task: Task, x: Array, given: Sequence[Array], raised: list[str]
 ) -> tuple[Evaluation, Timing]:
-    """Evaluate genotypes `x[n, d]` with each of two keys, and measure the time per evaluation.
+    """Evaluate genotypes `x[n, d]` with each of the first two keys, and measure the evaluation time.
 
     Compiled tasks are timed with a larger batch and the third key, unless this would take too long.
     """

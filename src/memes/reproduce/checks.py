@@ -198,7 +198,7 @@ def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """Check that the relative difference of `a` and `b`, with its interval, is at most `more`."""
+    """Check that the upper end of the interval of the relative difference is at most `more`."""
     return found.high <= more, found.significant and found.low > more
 
 

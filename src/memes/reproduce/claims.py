@@ -148,8 +148,8 @@ def _lifespans(task: str) -> list[Check]:
 def _later_resets(*helped: Callable[[str], Quantity]) -> list[Check]:
     """Return checks about resets every 100 generations.
 
-    The claim has two parts. Such resets have higher values of the given quantities than resets every 20
-    generations. In QD-score, they are on par with resets every 50 generations.
+    The claim has two parts. The given quantities are higher for resets every 100 generations than for
+    resets every 20 generations. The QD-scores of resets every 100 and every 50 generations are on par.
     """
     above_20 = _each(above, "memes-reset-100", ["memes-reset-20"], *helped)
     return [*above_20, on_par(qd("memes-reset-100"), qd("memes-reset-50"))]

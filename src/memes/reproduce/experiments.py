@@ -24,7 +24,7 @@ class Variant(NamedTuple):
         times: Factors by which the default values of options at the scale are multiplied. The products
             are rounded down to whole numbers.
         tasks: Tasks on which the variant is run.
-        generations: Numbers of generations at paper scale, for tasks whose number is not the default.
+        generations: Numbers of generations at paper scale, by task, if they differ from the default.
     """
 
     algorithm: str
@@ -83,7 +83,7 @@ class Experiment(NamedTuple):
         labels: Labels of the variants.
         seeds: Number of seeds. If 0, the variants are not run, but timed in turns.
         tasks: Tasks on which the variants are run.
-        seeds_on: Numbers of seeds for tasks whose number is not `seeds`.
+        seeds_on: Numbers of seeds, by task, if they differ from `seeds`.
     """
 
     title: str

@@ -165,7 +165,7 @@ def seconds(label: str) -> Quantity:
 
 
 def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
-    """Return the number of corrected elites beyond x that have a fitness above `earning`.
+    """Return the number of corrected elites with a first feature above x and a fitness above `earning`.
 
     Only cells that lie entirely beyond x are counted.
     """

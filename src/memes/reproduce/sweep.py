@@ -370,7 +370,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """Return seeds whose runs have begun and that have the same batch size as the first such seed."""
+    """Return the seeds whose runs have begun with the same batch size as the first of these runs."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}

@@ -2,9 +2,10 @@
 
 The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
 more cells change, the observer finds the other changes in the archive after certain generations, called
-marks. There are four marks between consecutive powers of two, and later one mark every `LONGEST`
-generations. The marks are fixed. Therefore, the recorded changes depend neither on the division of a run
-into device calls, nor on interruptions of the run.
+marks. Each of the first eight generations is a mark. Later, there are four marks per doubling of the
+number of generations, until marks are `LONGEST` generations apart. The marks are fixed. Therefore, the
+recorded changes depend neither on the division of a run into device calls, nor on interruptions of the
+run.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Corrections:
             run: The run.
             task: The task of the run.
             samples: Requested number of re-evaluations per elite.
-            since: Number of evaluations of the search before the previous correction.
+            since: Number of evaluations in the search up to the previous correction.
         """
         single = task.single or task
         if self.limit is None and single.jit:

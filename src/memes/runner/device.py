@@ -157,7 +157,7 @@ def compile_fitting(
         seeds: Number of seeds per batch.
         generations: Number of generations of the run.
         say: Function that prints messages.
-        exactly: Whether to keep the number of seeds, which must not change when a run is resumed.
+        exactly: Whether to keep the number of seeds even if memory is short. Resumed runs require this.
         placement: The shards and devices.
 
     Returns:
@@ -253,7 +253,7 @@ def compile_run(
 def _advance(
     step: Callable[[Array, State], tuple[State, Record]], key: Array, state: State, n: Array
 ) -> tuple[State, Record]:
-    """Advance by n generations, at most `MOST`.
+    """Advance by n generations, where n is at most `MOST`.
 
     The same compiled program is used for every n. Therefore results do not depend on how a run is
     divided into device calls.
@@ -291,7 +291,7 @@ def _on_devices(
     state: State,
     step: Callable[[Array, Array, State], tuple[State, Record]],
 ) -> tuple[Advance, Any]:
-    """Compile the program that advances a run with lanes or seeds divided among several shards."""
+    """Compile the program that advances a run whose lanes or seeds are divided among several shards."""
 
     def lanes(here: Array, n: Array, key: Array, state: State) -> tuple[State, Record]:
         return _advance(partial(step, here), key, state, n)
@@ -353,7 +353,7 @@ def _on_host(
 
 
 def keep_compiled() -> None:
-    """Let JAX cache compiled programs for later runs, unless the user has configured its cache."""
+    """Let JAX cache compiled programs for later runs, unless the user has configured JAX's cache."""
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     cache = compiled_programs()

@@ -140,7 +140,7 @@ def _run_group(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Compute the runs of a group as one batch until all have finished."""
+    """Compute the runs of a group as one batch until all runs have finished."""
     config, done = runs[0].config, runs[0].generations
     process_group().agree(int, done)
     key, state = _joined(program, runs)

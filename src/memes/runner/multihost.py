@@ -41,7 +41,7 @@ class ProcessGroup:
     """The processes that compute a run, and the connections of this process.
 
     Attributes:
-        index: Number of this process. The first process, 0, leads.
+        index: Number of this process. The first process has number 0, and leads.
         count: Number of processes.
         over: True after the processes have disconnected.
     """
@@ -83,7 +83,10 @@ class ProcessGroup:
         return jax.tree.unflatten(structure, found)
 
     def disconnect(self) -> None:
-        """Disconnect when all processes are done, or end at once after an unhandled exception."""
+        """Disconnect when all processes are done.
+
+        After an unhandled exception, end this process immediately.
+        """
         if self.over or self.count == 1:
             return
         if getattr(sys, "last_value", None) is not None:
@@ -135,7 +138,7 @@ class _Link:
 
 
 def end(sentence: str) -> NoReturn:
-    """Exit at once with an error message, because this process may be waiting for a lost process."""
+    """Print an error message and exit at once, because another thread may wait for a lost process."""
     hint = "'memes resume' continues from the last checkpoint"
     print(f"memes: {sentence}; {hint}", file=sys.stderr, flush=True)
     os._exit(LOST)

@@ -68,7 +68,7 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
 
 
 def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
-    """Return the places that can be read, and a message for each other place.
+    """Return the places that can be read, and a message for each place that cannot be read.
 
     Runs without an archive cannot be read, because they are in progress or were killed. If no place can
     be read, a `UsageError` is raised.

@@ -298,7 +298,7 @@ def remove_run(path: Path) -> None:
 def remove_unfinished(path: Path) -> None:
     """Remove the unfinished files that killed processes have left in a run folder.
 
-    If the folder contains no run, config.json is the only possible unfinished file.
+    A run writes config.json first. If the folder contains no run, no other file can be unfinished.
     """
     check_links(path)
     for folder, names in OWN if holds_run(path) else OWN[-1:]:

@@ -63,7 +63,7 @@ class EliteFacts(NamedTuple):
         correction: Result of re-evaluation; None if there is none.
         holds: Cell of the elite after re-evaluation; None if it does not survive.
         drawing: Result of the evaluation of the elite for the page, if there is one.
-        shown: Generation that found the elite that the page currently shows in this cell.
+        shown: Generation in which the elite that the page currently shows in this cell was found.
     """
 
     archive: Archive

@@ -122,7 +122,8 @@ def run_javascript(server: Any, source: str) -> None:
 def free_arrow_keys(server: viser.ViserServer) -> None:
     """Prevent viser from turning the camera when an arrow key triggers a command of the page."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    # The commands are handled below this element, so they still work. The camera is handled above it.
+    # The handlers of commands are below this element, so they still run. The handler that turns the
+    # camera is above this element.
     run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
 
 
