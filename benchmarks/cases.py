@@ -36,7 +36,7 @@ NEIGHBOURS, HISTORY = 10, 50_000
 class Round(NamedTuple):
     """Contestants that each process `amount` items of the `unit` per call.
 
-    The first contestant is this library. All other contestants are compared with the first one. If a
+    The first contestant is this library. All other contestants are compared with this library. If a
     contestant cannot be built, its value is the reason as text.
     """
 

@@ -11,7 +11,7 @@ import memes
 
 
 def simulate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate one throw of a ball per row of x. The entries of a row set its speed and angle.
+    """Simulate one throw of a ball per row of x. The entries of a row set the speed and the angle.
 
     The fitness is higher for slower throws.
     """

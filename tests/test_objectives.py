@@ -221,8 +221,8 @@ def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_imp
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
 BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
 AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # after this batch has filled it
-# Each corner belongs to one of the cells 0, 1, 2 and 3. The last sample is out of bounds, and its
-# fitness is far below the others.
+# Each corner belongs to one of the cells 0, 1, 2 and 3. The last sample is out of bounds, and has by
+# far the lowest fitness.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
 VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])
 TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))

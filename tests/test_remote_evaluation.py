@@ -89,7 +89,7 @@ def test_exceptions_of_workers_contain_their_source_line(two):
 
 @pytest.mark.long
 def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
-    """A failing row does not affect other rows, not even those in the same block."""
+    """A failing row does not affect other rows, not even rows in the same block."""
     x = np.repeat(X[:1], 16, axis=0)
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
     keys, printed = jax.random.split(jax.random.key(1), 16), []

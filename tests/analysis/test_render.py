@@ -151,7 +151,7 @@ def test_outside_the_image_there_is_no_tile(x, y):
 def test_arrow_keys_move_to_the_next_elite_and_stop_at_the_border():
     found = layout(grid(3, 3))
     occupied = np.array([1, 1, 0, 1, 1, 1, 0, 0, 1], bool)
-    # Up and down move along the second feature, left and right along the first.
+    # Up and down move along the second feature. Left and right move along the first feature.
     walked = {name: found.step(4, step, occupied) for name, step in STEPS.items()}
     assert walked == {"left": 1, "right": 8, "down": 3, "up": 5}
     assert found.step(5, STEPS["up"], occupied) == 5

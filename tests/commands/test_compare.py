@@ -350,7 +350,8 @@ def test_tables_contain_medians_and_corrected_tests():
         assert min(values) <= row["median_low"] < row["median"] < row["median_high"] <= max(values)
         assert row["iqm"] == pytest.approx(np.mean(sorted(values)[1:3]))
         assert row["n"] == 4
-    # After 20 evaluations, `memes` has completed 2 of its 5 generations, and `me` has completed all.
+    # After 20 evaluations, `memes` has completed 2 of its 5 generations, and `me` has completed all of
+    # its generations.
     row = found["arm", "memes", "evaluations", "qd_score"]
     assert row["median"] == pytest.approx(np.median(SCORES["memes"]) * 2 / 5)
     alone = found["hexapod", "memes", "generations", "qd_score"]

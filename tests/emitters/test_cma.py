@@ -49,7 +49,7 @@ def test_every_sample_is_offered_and_the_mean_is_not():
 
 
 def test_a_lane_restarts_from_an_elite_if_no_sample_enters_the_archive():
-    # No sample enters the archive in generations 2 and 5. In all other generations one of eight samples
+    # No sample enters the archive in generations 2 and 5. In all other generations, one of eight samples
     # enters, so the lane continues.
     best = [1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 5.0]
     trace = follow(lambda g: jnp.full(BATCH, -1.0).at[3].set(best[g]), len(best))

@@ -173,7 +173,7 @@ def test_lanes_are_independent(one_generation):
 
 
 def test_non_finite_samples_do_not_affect_the_mean(one_generation):
-    """Non-finite samples have no weight. If none is finite, the mean does not change."""
+    """Non-finite samples have no weight. If no sample is finite, the mean does not change."""
     tell, state, batch, evaluation = one_generation
     for bad in (jnp.nan, jnp.inf, -jnp.inf):
         broken = evaluation._replace(fitness=evaluation.fitness.at[LANES:].set(bad))

@@ -73,7 +73,7 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     rows = np.arange(BATCH)
     assert off[rows, second].max() < 1e-5
 
-    # The second parent is drawn uniformly and independently of the first.
+    # The second parent is drawn uniformly and independently of the first parent.
     pairs = np.bincount(3 * first + second, minlength=9)
     assert (np.abs(pairs - BATCH / 9) < 5 * np.sqrt(BATCH / 9)).all()
 

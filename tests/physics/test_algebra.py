@@ -21,7 +21,7 @@ def rng():
 
 
 def scalar(kind, rng):
-    """Return a symbolic scalar and the array of its values, none of which is near zero."""
+    """Return a symbolic scalar and the array of its values. No value is near zero."""
     shape = {"float": (), "stacked constant": (K, 1), "trunk value": (N,), "stacked value": (K, N)}[kind]
     array = rng.choice([-1.0, 1.0], shape) * rng.uniform(1.5, 3.0, shape)
     if kind == "float":

@@ -225,7 +225,7 @@ def test_a_device_failure_ends_the_run_with_an_error_message(tmp_path, monkeypat
 
 
 def test_a_simulator_that_fails_ends_all_seeds_with_an_error_message(tmp_path, no_figures):
-    """The simulator works for the first seed and fails for the second one. Then it works again."""
+    """The simulator works for the first seed and fails for the second seed. Then it works again."""
     calls, broken = [0], [True]
 
     def simulate(keys, x):

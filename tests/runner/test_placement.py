@@ -189,7 +189,7 @@ def test_workers_of_mpi_are_not_joined(monkeypatch):
 def test_processes_stop_together_and_can_be_resumed_with_another_number(tmp_path):
     """Two processes receive SIGTERM, as from Slurm.
 
-    Three processes resume the run. It has two shards, so one process waits.
+    Three processes resume the run. The run has two shards, so one process waits.
     """
     folder = tmp_path / "run"
     words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --no-figures-draw"

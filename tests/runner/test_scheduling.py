@@ -179,7 +179,7 @@ class Busy:
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_interrupts_are_handled_while_the_device_computes(which):
-    """The first signal is recorded. The second one ends the wait, even if the device is never ready."""
+    """The first signal is recorded. The second signal ends the wait, even if no result is ready."""
     messages = []
     # Set these handlers explicitly, because background processes of a shell ignore Ctrl-C.
     inherited = {each: signal.signal(each, signal.default_int_handler) for each in SIGNALS}

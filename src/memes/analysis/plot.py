@@ -298,8 +298,8 @@ def compare(
 ) -> dict[str, Figure]:
     """Draw the figures of `memes compare`, and return them by name, such as "scores".
 
-    Runs without an archive are left out with a warning, and so are runs that are much shorter than
-    others with the same label.
+    Runs without an archive are left out with a warning. Runs that are much shorter than other runs with
+    the same label are also left out with a warning.
 
     Args:
         runs: Runs, their summaries, or paths and patterns as for `memes compare`. A single run, summary

@@ -200,7 +200,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Return True if the cells are a grid of three to six features, which a grid of grids can show."""
+    """Return True if the cells can be shown as a grid of grids, with three to six features."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 
@@ -298,7 +298,7 @@ def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLay
 
 
 def _columns(blocks: int) -> int:
-    """Choose the number of blocks per row so that the image is nearly square with few empty places."""
+    """Choose the number of blocks per row, so that the image is nearly square with few empty places."""
     about = math.ceil(math.sqrt(blocks))
     return min((about, about + 1), key=lambda columns: -blocks % columns)
 

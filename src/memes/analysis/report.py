@@ -86,7 +86,7 @@ def show(comparison: ComparedRuns, console: Console) -> None:
 
 
 def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
-    """Write tables, figures, and a page with both into a folder, and return the PNG files.
+    """Write the tables, the figures and a page of all results into a folder, and return the PNG files.
 
     The files of an earlier comparison in the folder are replaced.
     """

@@ -334,8 +334,8 @@ CLAIMS = {
         "On the Ant, resets every 100 generations leave coverage as resets every 20 do.",
         {"ant": [on_par(coverage("memes-reset-100"), coverage("memes-reset-20"))]},
     ),
-    # Claims of this library. If a claim has n comparisons, each one has a level of 5% / n, so that the
-    # joint level is 5%. B3 uses Holm's method instead.
+    # Claims of this library. If a claim has n comparisons, each comparison has a level of 5% / n, so that
+    # the joint level is 5%. B3 uses Holm's method instead.
     "B1": Claim(
         "Beyond the paper: MEMES-sampling has a higher QD-score than MEMES, MEMES-all, ME-16384, "
         "ME-Sampling and tuned ME-Sampling, at p < 0.01 each, and takes at most 7% longer than MEMES.",

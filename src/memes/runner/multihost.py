@@ -60,7 +60,8 @@ class ProcessGroup:
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
         """Return the same number in all processes.
 
-        The first process computes the number with `decide`, and sends it to the others. None becomes 0.
+        The first process computes the number with `decide`, and sends it to the other processes. None
+        becomes 0.
         """
         if not self.leads:
             return self._decisions.get()
@@ -214,7 +215,7 @@ def _size(name: str) -> int:
 
 
 def _connected(coordinator: str | None) -> ProcessGroup:
-    """Connect all processes to the first process, whose address they receive through JAX."""
+    """Connect all processes to the first process. JAX transmits the address of the first process."""
     group = ProcessGroup(jax.process_index(), jax.process_count())
     host = socket.gethostname() if coordinator is None else coordinator.rpartition(":")[0]
     # A machine's name may resolve to its loopback address, which other machines cannot reach.

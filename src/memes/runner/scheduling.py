@@ -43,7 +43,7 @@ def calls(
 
     The computation stops early when `going` returns False, but not before the first generation.
 
-    The device computes the next call while the host processes the previous one, with two exceptions. If
+    The device computes the next call while the host processes the previous call, with two exceptions. If
     the task is evaluated on the host, calls do not overlap. If an observer is due after a call, the next
     call waits for the observer, which may need the device. A separate thread makes the calls, because on
     GPUs a call returns only after its last generation.

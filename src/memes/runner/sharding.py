@@ -6,8 +6,8 @@ device inserts them into its copy of the archive. Then each shard learns. If an 
 divided, every device computes `ask` and `learn` for all lanes. Only the evaluations are then divided
 among the shards.
 
-The result depends on the number of shards, but must not depend on the number of devices. Therefore all
-programs must compute a shard with the same instructions, which `isolated` and `each` ensure.
+The result depends on the number of shards, but must not depend on the number of devices. Therefore,
+`isolated` and `each` ensure that all programs compute a shard with the same instructions.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Ar
     local = place - lax.axis_index(AXIS) * own.shape[0]
     held = (local >= 0) & (local < own.shape[0])
     rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
-    # One device has the genotype and all others add zeros, so the sum is exactly the genotype.
+    # One device has the genotype, and all other devices add zeros. The sum is exactly the genotype.
     bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
     everyone = lax.psum(bits, AXIS)  # type: ignore[no-untyped-call]
     return lax.bitcast_convert_type(everyone, jnp.float32)

@@ -28,7 +28,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
 
     The formats `csv` and `parquet` have one file per table, and `npz` has one file for all tables.
     `tensorboard` has the metrics and the corrections by generation. Only `parquet` and `npz` include
-    genotypes and extras with several numbers per elite, which `parquet` stores as lists.
+    genotypes and extras with several numbers per elite. `parquet` stores such values as lists.
 
     Args:
         run: The run.

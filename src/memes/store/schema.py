@@ -200,7 +200,7 @@ class Header(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to one that JSON supports: arrays to lists, and other objects to text."""
+    """Convert a value to a value that JSON supports: arrays to lists, and other objects to text."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 

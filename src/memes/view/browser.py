@@ -164,7 +164,7 @@ class Page:
 
     @contextmanager
     def _surviving(self) -> Iterator[None]:
-        """Show exceptions on the page. Log each one once, unless it is a `UsageError` or `OSError`."""
+        """Show exceptions on the page. Log each one once, except `UsageError` and `OSError`."""
         try:
             yield
         except Exception as error:

@@ -185,7 +185,7 @@ def _silent() -> logging.Logger:
 
 
 def guarded(answer: Answer, token: str) -> Answer:
-    """Return a function that accepts valid requests for paths under `/token` and rejects all others."""
+    """Return a function that accepts valid requests for paths under `/token`, and no other requests."""
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
