@@ -20,7 +20,7 @@ class Stagnation:
         def due(generation: int) -> bool:  # a device call must end here
             return generation % 10 == 0
 
-        def on_update(update: memes.Update) -> None:  # called at these generations and others
+        def on_update(update: memes.Update) -> None:  # called at these and other generations
             coverage = update.run.metrics["coverage"]
             before = coverage[: -self.patience]  # empty in the first generations
             if due(len(coverage)) and coverage[-1] in before:

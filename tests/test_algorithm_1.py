@@ -142,7 +142,7 @@ def followed_run(request):
             oracle.require_reset[lane] = oracle.stale[lane] > BUDGET
         stale, age = oracle.stale.copy(), oracle.steps.copy()
         for lane in range(LANES):
-            exploits = lane % (LANES // shards) < EXPLOIT // shards  # each shard has some of both
+            exploits = lane % (LANES // shards) < EXPLOIT // shards  # each shard has lanes of both kinds
             objective = sample_fitness[lane] if exploits else oracle.novelty(sample_feature[lane])
             oracle.es_step(lane, x[lane], objective)
 

@@ -11,7 +11,7 @@ from memes.kernels.cuda import devices
 from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
-ANTS = 256  # the number in test_rollouts.py as well, so that a step is compiled only once
+ANTS = 256  # the same number as in test_rollouts.py, so that a step is compiled only once
 SIZES = {
     "ant": ANTS,
     "ant_trap": 64,

@@ -447,8 +447,8 @@ def test_on_par_means_within_five_per_cent_and_at_least_means_no_lower(factor, o
     base = np.linspace(0.995, 1.005, 5)
     found = runs(a=factor * base, b=base)
     assert verdict_of(on_par(qd("a"), qd("b")), found) is on_a_par
-    # At 0.951, p is corrected for ten relations, so that a significant difference alone does not refute
-    # the claim.
+    # At 0.951, p is corrected for ten relations. Without this correction, the claim would be
+    # refuted.
     assert verdict_of(at_least(qd("a"), qd("b")), found, 10 if factor == 0.951 else 1) is no_worse
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
-RESAMPLES = 20_000  # with fewer, the ends of an interval vary between sets of resamples
+RESAMPLES = 20_000  # with fewer resamples, intervals would depend visibly on the seed
 EXACT = 25  # largest number of values per side for which the rank-sum test is exact
 
 

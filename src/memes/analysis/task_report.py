@@ -31,13 +31,13 @@ from memes.validation import checked
 
 ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
-PATIENCE = 5.0  # seconds; if that batch would take longer, the genotypes of the check are timed instead
+PATIENCE = 5.0  # seconds; if a batch of `ROWS` would take longer, the check times its own genotypes
 
 # docs/howto/choose.md gives the evidence for these limits.
 PAPER = 2000 * 16_384  # evaluations of a run in the paper
 LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
 MANY = 7_000_000  # number of evaluations from which evolution strategies are better
-SOME = 500_000  # number from which repeated evaluation of offspring is better on uncertain tasks
+SOME = 500_000  # number of evaluations from which resampling offspring is better on uncertain tasks
 FEW_PARAMETERS = 100
 GENERATIONS = 64  # minimum number of generations of MAP-Elites, which limits its batch size
 SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite

@@ -62,13 +62,13 @@ NEAR = 0.25
 
 
 class Claim(NamedTuple):
-    """A claim, and the checks that judge it.
+    """A claim, and the checks that determine its verdict.
 
     Attributes:
         sentence: The claim.
         checks: The checks of the claim by task. The claim does not apply to tasks with an empty list.
         notes: Additional lines for the page of claims, by task.
-        reported: Quantities whose values for each seed are listed but not judged, by task.
+        reported: Quantities whose values for each seed are listed without a verdict, by task.
         family: Whether the checks are a family of tests, which is corrected by Holm's method.
     """
 
@@ -93,7 +93,7 @@ def judge(
     tasks: Sequence[str] = TASKS,
     times: Mapping[str, Mapping[str, Sequence[float]]] = NONE,
 ) -> list[Judged]:
-    """Judge every claim on the tasks.
+    """Return the outcome of every claim on the tasks.
 
     Args:
         summaries: The summaries of the runs.
@@ -334,8 +334,8 @@ CLAIMS = {
         "On the Ant, resets every 100 generations leave coverage as resets every 20 do.",
         {"ant": [on_par(coverage("memes-reset-100"), coverage("memes-reset-20"))]},
     ),
-    # Claims of this library. If a claim has n comparisons, each comparison has a level of 5% / n, so that
-    # the joint level is 5%. B3 uses Holm's method instead.
+    # Claims of this library. If a claim has n comparisons, each comparison has a level of 5% / n, so
+    # that the joint level is 5%. B3 uses Holm's method instead.
     "B1": Claim(
         "Beyond the paper: MEMES-sampling has a higher QD-score than MEMES, MEMES-all, ME-16384, "
         "ME-Sampling and tuned ME-Sampling, at p < 0.01 each, and takes at most 7% longer than MEMES.",

@@ -1,6 +1,6 @@
 """Measurement of the time per generation of algorithms that take turns on one device.
 
-Such times are comparable. The times of separate runs can also differ because of different versions of
+Times measured in turns are comparable. The times of separate runs can also differ because of different versions of
 the code or different loads of the device.
 """
 
@@ -107,7 +107,7 @@ def save_times(path: Path, times: Times) -> None:
 
 
 def load_times(folder: Path) -> list[Times]:
-    """Read all times in a folder, or return [] if there are none."""
+    """Read all times in a folder, or return [] if there are no times."""
     found = []
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)

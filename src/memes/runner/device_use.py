@@ -1,4 +1,4 @@
-"""Counting of the processes that share a device, because sharing slows down their runs."""
+"""The observer that counts processes on the same device, because sharing a device slows down runs."""
 
 from __future__ import annotations
 

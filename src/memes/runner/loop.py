@@ -74,7 +74,7 @@ def run_all(
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         fitted = partial(replace, chunk=program.algorithm.chunk, seeds_together=program.seeds)
-        for header, folder in starts:  # so that `resume` finds runs that an interrupt prevents
+        for header, folder in starts:  # so that `resume` finds runs that have not started
             _save_config(folder, header._replace(config=fitted(header.config)))
         seconds = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)

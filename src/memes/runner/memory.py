@@ -66,8 +66,8 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
 
 
-# For cgroup versions 2 and 1, the files that contain the limit, the used memory, and the reclaimable
-# file cache in the used memory.
+# For cgroup versions 2 and 1: the files that contain limits, the file that contains the used memory, and
+# the entry for the reclaimable file cache, which is part of the used memory.
 FILES = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),

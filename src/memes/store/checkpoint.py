@@ -35,7 +35,7 @@ from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
 
 FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by their position
-KEEP = 2  # number of checkpoints that are kept; the older one is used if the newer one is damaged
+KEEP = 2  # number of kept checkpoints; if the newer one is damaged, the older one is used
 LOG = "log.bin"
 PARTS = ("metrics", "lanes")  # parts of a run that are written to its log
 STATE, ARCHIVE = "state.", "state.archive."  # prefixes of the names of arrays

@@ -55,7 +55,7 @@ def fittest(archive: Archive) -> int:
 
 
 def elites(archive: Archive) -> np.ndarray:
-    """Return the occupied cells, int[n], or raise a `UsageError` if there are none."""
+    """Return the occupied cells, int[n], or raise a `UsageError` if all cells are empty."""
     occupied = np.flatnonzero(np.asarray(archive.occupied))
     require(occupied.size > 0, "the archive of this run is empty: there is no elite to replay")
     return occupied
