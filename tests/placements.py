@@ -104,7 +104,7 @@ def by_devices(name: str) -> dict:
 
 
 def digest_of_files(algorithm: memes.Algorithm, devices: int) -> str:
-    """Return a digest of everything that a run on `devices` devices computes, and of all its files."""
+    """Return a digest of all results of a run on `devices` devices, and of all files of the run."""
     observers = [memes.Figures(draw=False), memes.Checkpoints(every=2)]
     with tempfile.TemporaryDirectory() as folder:
         run = memes.run(algorithm, devices=devices, out=folder, observers=observers, **OPTIONS)

@@ -1,7 +1,7 @@
 """Algorithms reach the QD-scores of pyribs 0.12 with the same number of evaluations.
 
-These tests do not need pyribs. Its scores were recorded with `python benchmarks/against_pyribs.py --dims
-20 --generations 100`.
+These tests do not need pyribs. The scores of pyribs were recorded with `python
+benchmarks/against_pyribs.py --dims 20 --generations 100`.
 """
 
 import sys

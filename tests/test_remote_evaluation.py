@@ -112,7 +112,7 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
 
 
 def test_workers_that_hang_in_the_first_check_lose_only_their_rows(monkeypatch):
-    """All rows of the first check may fail. Then the check tries other rows."""
+    """If all rows of the first check fail, the check tries other rows."""
     monkeypatch.setenv("ENDS", "hang")
     with memes.workers(2, timeout=0.5) as executor:
         task = memes.parallelize(simulators.task(simulators.ending_often), executor, block=4)

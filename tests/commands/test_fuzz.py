@@ -1,6 +1,6 @@
 """Commands handle arbitrary content of run folders, TOML files and command lines.
 
-`benchmarks/fuzz.py` runs the same checks for longer.
+`benchmarks/fuzz.py` runs the same checks with more operations.
 """
 
 import importlib.util

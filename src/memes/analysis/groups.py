@@ -131,8 +131,8 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
     """Leave out runs that have less than half of their label's median number of generations.
 
-    Such runs were stopped early or were trials. As runs are compared at equal generations, they would
-    shorten the comparison.
+    Such runs were stopped early or were trials. As runs are compared at equal generations, short
+    runs would shorten the comparison.
 
     Returns:
         The remaining runs by their given names, and a message for each run that is left out.

@@ -55,7 +55,10 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 
 
 class ColourScale(NamedTuple):
-    """A colour map for values from `low` to `high`. `extend` names the ends that clip values."""
+    """A colour map for values from `low` to `high`.
+
+    `extend` names the ends at which values are clipped.
+    """
 
     low: float = 0.0
     high: float = 1.0
@@ -200,7 +203,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Return True if the cells can be shown as a grid of grids, with three to six features."""
+    """Return True if the cells are a grid of three to six features, shown as a grid of grids."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
-RESAMPLES = 20_000  # with fewer resamples, intervals would depend visibly on the seed
+RESAMPLES = 20_000  # with fewer resamples, intervals would depend visibly on the random numbers
 EXACT = 25  # largest number of values per side for which the rank-sum test is exact
 
 

@@ -284,7 +284,7 @@ def have_more(a: Quantity, b: Quantity) -> Check:
 
 
 def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) -> ClaimOutcome:
-    """Return the check of a claim that requires several relations.
+    """Return the outcome of a claim that requires several relations.
 
     A single refuted relation refutes the claim. If no relation can be tested, the claim is not tested.
     If only some relations can be tested, the claim cannot be shown.

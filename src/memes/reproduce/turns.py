@@ -1,7 +1,7 @@
 """Measurement of the time per generation of algorithms that take turns on one device.
 
-Times measured in turns are comparable. The times of separate runs can also differ because of different versions of
-the code or different loads of the device.
+Times measured in turns are comparable. The times of separate runs can also differ because of different
+versions of the code or different loads of the device.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class ProcessGroup:
     """The processes that compute a run, and the connections of this process.
 
     Attributes:
-        index: Number of this process. The first process has number 0, and leads.
+        index: Number of this process. The number of the first process is 0.
         count: Number of processes.
         over: True after the processes have disconnected.
     """

@@ -132,7 +132,7 @@ class Sharded:
     Attributes:
         algorithm: The algorithm.
         count: Number of shards.
-        devices: Number of devices, which divides `count`.
+        devices: Number of devices. It must divide `count`.
     """
 
     algorithm: Algorithm

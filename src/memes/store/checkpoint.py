@@ -127,7 +127,7 @@ def load(
     Args:
         folder: The run's folder.
         header: The content of the run's `config.json`. Its number of generations may have been changed.
-        blank: `(generations) -> State`, which makes the initial state of a run of that length.
+        blank: `(generations) -> State`, which makes the initial state of a run.
         say: Function that prints messages about skipped checkpoints.
 
     Returns:

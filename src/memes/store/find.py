@@ -27,8 +27,8 @@ def run_folders(path: str | Path) -> list[Path]:
 def load_headers(path: str | Path) -> dict[Path, Header]:
     """Return a dict from the folders of the runs at a path to their headers.
 
-    If a process was killed before it wrote the header of a seed, the header is derived from another
-    seed.
+    If a process was killed before it wrote the header of a seed, the header is derived from the header
+    of another seed.
     """
     folders = run_folders(path)
     headers = {folder: load_config(folder) for folder in folders}

@@ -53,7 +53,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
 
 
 def tables(run: Run) -> dict[str, Table]:
-    """Return the tables of a run by name. Tables of corrections are included if the run has corrections."""
+    """Return the tables of a run by name. Only runs with corrections have tables of corrections."""
     names = run.config.names(run.archive.feature.shape[1])
     found = {"metrics": run.metrics, "archive": run.archive.columns(names)}
     if run.corrected:
