@@ -126,7 +126,7 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw how much of each measure was lost by correction, for labels whose runs are all corrected."""
+    """Draw the loss of each measure through correction, for labels whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None

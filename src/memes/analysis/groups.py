@@ -93,7 +93,7 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     """Extend labels to distinguish runs of a task that have equal labels but different options.
 
     The labels are extended by the options that differ. Older runs used the default values of some
-    options without recording them. The labels of these runs do not contain these options. If runs still
+    options without recording them. The labels of these runs do not contain such options. If runs still
     have equal labels but genotypes of different lengths, the labels are extended by `dim`.
     """
     algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)

@@ -205,7 +205,7 @@ def at_most(found: Compared, more: float) -> tuple[bool, bool]:
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
     """Check that the interval of the median of `a` lies between two numbers.
 
-    `said` describes the source of the numbers, and is appended to the line.
+    `said` describes the source of the numbers, and is appended to the text of the result.
     """
 
     def check(evidence: Evidence) -> CheckResult:

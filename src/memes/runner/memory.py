@@ -42,7 +42,7 @@ def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def left_of_groups(root: Path = Path("/")) -> int | None:
-    """Return the bytes that the control groups of this process may still use, or None without a limit.
+    """Return the bytes that the control groups of this process may still use, or None if unlimited.
 
     Linux runs containers, cluster jobs and services in control groups, which may be nested. Each group
     may have a memory limit, in the files of cgroup version 1 or version 2.

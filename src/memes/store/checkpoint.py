@@ -10,7 +10,8 @@ rows up to its generation. Each checkpoint has a digest of its arrays and of the
 reveals damaged or edited files. If a checkpoint is damaged, the previous one is used.
 
 Orbax is not used. Its checkpoints are folders of shards, with a protocol that detects incomplete
-folders. A state has only a few dozen arrays on one machine, for which a renamed file is simpler.
+folders. A state has only a few dozen arrays on one machine. For such a state, renaming one file is
+simpler.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A folder may come from an untrusted source. Therefore these functions do not follow links and open only
 regular files. They check the size of the content before they allocate memory. If the program crashes
-while it replaces a file, either the old or the new file remains complete. Only one process at a time can
+while it replaces a file, either the old file or the new file is complete. Only one process at a time can
 write to a folder.
 """
 
@@ -162,7 +162,7 @@ def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[s
     """Check that the entries of a file match type hints.
 
     Raises:
-        UsageError: If an entry does not match its hint or is a text that is too long. The error message
+        UsageError: If an entry does not match its hint, or if a string is too long. The error message
             names the first invalid entry.
     """
     for name, hint in hints.items():

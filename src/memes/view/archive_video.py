@@ -36,7 +36,7 @@ class EliteClip(NamedTuple):
 
 
 def spread_elites(archive: Archive, n: int) -> list[int]:
-    """From the fitter half of the elites, choose n that are far apart, and return their cells.
+    """From the fitter half of the elites, choose n distant elites, and return their cells.
 
     The first cell contains the fittest elite.
     """
