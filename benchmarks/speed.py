@@ -4,9 +4,10 @@
     python benchmarks/speed.py                               measure all cases
     python benchmarks/speed.py --cases novelty me --json out.json
 
-Each contestant is called once to compile its program. Then the contestants take turns. Every call waits
-for the device. The table shows the median and range of the times of these later calls, and the median
-ratio to the first contestant. Libraries that are not installed are skipped (`pip install qdax ribs`).
+Each implementation is called once to compile its program. Then the implementations take turns. Every
+call waits for the device. The table shows the median and range of the call times after compilation, and
+the median ratio to the time of the first implementation. Libraries that are not installed are skipped
+(`pip install qdax ribs`).
 """
 
 import dataclasses

@@ -101,7 +101,7 @@ def in_two_shards(algorithm):
 def followed_run(request):
     """Run the NumPy implementation and the library together.
 
-    Returns a trace of all generations, and the final states of both.
+    Returns a trace of all generations, and the final states of both implementations.
     """
     task = memes.tasks.arm(joints=4)
     cells = memes.cells.grid(task, (7, 7))

@@ -46,7 +46,7 @@ CELLS = {
 
 
 class Oracle:
-    """An archive that is a dictionary and adds rows one at a time."""
+    """An archive that stores its elites in a dictionary and adds evaluations one at a time."""
 
     def __init__(self, cells):
         self.cells = cells

@@ -137,8 +137,8 @@ class Thresholds:
     result does not depend on the order of the candidates, and is the same as in pyribs.
 
     Attributes:
-        learning_rate: Learning rate a of the thresholds. With a = 1, the judge accepts candidates like
-            an archive. With a = 0, the thresholds are constant.
+        learning_rate: Learning rate `a` of the thresholds. With `a = 1`, a candidate is accepted under
+            the same condition as in an archive. With `a = 0`, the thresholds are constant.
         threshold_min: Initial threshold of each cell.
     """
 

@@ -115,7 +115,8 @@ class Emitter(Protocol):
 
 def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
-    # `task.init` may split its key into at most 2**32 - 1 keys, all of which differ from this key.
+    # `task.init` may split `key` into at most 2**32 - 1 keys. The key of the strategy differs from all
+    # of these keys.
     strategy_key = jax.random.fold_in(key, 2**32 - 1)
     return strategy.init(strategy_key, initial(task, key, lanes))
 

@@ -54,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# MuJoCo's names of supported flags, and of flags without an effect, with the reason for each of these.
+# MuJoCo's names of the supported flags, and of the flags without an effect with their reasons.
 OBEYED = (
     "constraint",
     "equality",
