@@ -66,29 +66,6 @@ class Stateless:
         return self.purpose
 
 
-class OfTwo:
-    """The methods of an objective whose state consists of the states of two objectives.
-
-    Attributes:
-        a: The first objective.
-        b: The second objective.
-    """
-
-    a: Objective
-    b: Objective
-
-    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
-        """Return the initial states of both objectives."""
-        return self.a.init(lanes), self.b.init(lanes)
-
-    def restart(
-        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
-    ) -> tuple[PyTree, PyTree]:
-        """Restart both objectives."""
-        key_a, key_b = jax.random.split(key)
-        return self.a.restart(key_a, state[0], where), self.b.restart(key_b, state[1], where)
-
-
 # Up to this number of samples, all pairs of samples are compared. On a GPU, this comparison is one fused
 # kernel, whereas sorting needs several kernels.
 PAIRS = 1024
@@ -350,7 +327,7 @@ def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
 
 
 @dataclass(frozen=True)
-class Blend(OfTwo):
+class Blend:
     """An objective whose utilities are a weighted sum of the utilities of two objectives.
 
     The sum is not ranked again.
@@ -368,6 +345,16 @@ class Blend(OfTwo):
     def __post_init__(self) -> None:
         check_fields(self)
         in_unit_interval(weight=self.weight)
+
+    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
+        """Return the initial states of both objectives."""
+        return self.a.init(lanes), self.b.init(lanes)
+
+    def restart(
+        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
+    ) -> tuple[PyTree, PyTree]:
+        """Restart both objectives."""
+        return _restart_both(self.a, self.b, key, state, where)
 
     def utilities(
         self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
@@ -427,13 +414,13 @@ class AdaptiveBlend:
     def init(self, lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
         """Return the initial states of both objectives, and the initial weight."""
         first = Adaptation(jnp.float32(self.weight), jnp.float32(-jnp.inf), jnp.int32(0))
-        return *Blend(self.a, self.b).init(lanes), first
+        return self.a.init(lanes), self.b.init(lanes), first
 
     def restart(
         self, key: Key[Array, ""], state: tuple[PyTree, PyTree, Adaptation], where: Bool[Array, " L"]
     ) -> tuple[PyTree, PyTree, Adaptation]:
         """Restart both objectives, but keep the weight."""
-        return *Blend(self.a, self.b).restart(key, state[:2], where), state[2]
+        return *_restart_both(self.a, self.b, key, state[:2], where), state[2]
 
     def utilities(
         self, state: tuple[PyTree, PyTree, Adaptation], evaluation: Evaluation, context: Context
@@ -461,7 +448,7 @@ class AdaptiveBlend:
 
 
 @dataclass(frozen=True)
-class Alternate(OfTwo):
+class Alternate:
     """An objective that switches between two objectives every `every` generations.
 
     Only the current objective is computed.
@@ -479,6 +466,16 @@ class Alternate(OfTwo):
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(1, every=self.every)
+
+    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
+        """Return the initial states of both objectives."""
+        return self.a.init(lanes), self.b.init(lanes)
+
+    def restart(
+        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
+    ) -> tuple[PyTree, PyTree]:
+        """Restart both objectives."""
+        return _restart_both(self.a, self.b, key, state, where)
 
     def utilities(
         self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
@@ -504,3 +501,10 @@ class Alternate(OfTwo):
 
     def _first(self, generation: Int[Array, ""]) -> Bool[Array, ""]:
         return (generation // self.every) % 2 == 0
+
+
+def _restart_both(
+    a: Objective, b: Objective, key: Array, state: tuple[PyTree, PyTree], where: Array
+) -> tuple[PyTree, PyTree]:
+    key_a, key_b = jax.random.split(key)
+    return a.restart(key_a, state[0], where), b.restart(key_b, state[1], where)
