@@ -34,7 +34,7 @@ nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# Two classes are named State. Ambiguous names in signatures do not become links.
+# Two classes are named State. Sphinx cannot link ambiguous names in signatures, and would warn.
 suppress_warnings = ["toc.not_included", "ref.python"]
 
 autodoc_member_order = "bysource"
@@ -43,12 +43,12 @@ default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-napoleon_attr_annotations = False  # shapes such as "*s L" are not markup
+napoleon_attr_annotations = False  # the asterisk in a shape such as "*s L" is not markup
 maximum_signature_line_length = 80
 
 
 def tidy(app, what, name, thing, options, lines):
-    """Mark programs in docstrings of modules as code blocks, and remove uninformative lines."""
+    """Mark programs in docstrings of modules as code blocks, and clear default docstrings of fields."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     if what == "module":
@@ -57,12 +57,12 @@ def tidy(app, what, name, thing, options, lines):
 
 
 def hide_tables(app, doctree):
-    """Leave the pages of tables that `memes compare` writes out of the search."""
+    """Exclude pages that `memes compare` writes from the search."""
     if re.fullmatch(r"results/paper/\w+/comparison", app.env.docname):
         app.env.metadata[app.env.docname]["nosearch"] = True
 
 
 def setup(app):
-    """Register both functions."""
+    """Register `tidy` and `hide_tables` as event handlers of Sphinx."""
     app.connect("autodoc-process-docstring", tidy)
     app.connect("doctree-read", hide_tables)

@@ -1,4 +1,4 @@
-"""Generate pages of the site from the code: reference, command line and a figure of the layers."""
+"""Generate pages of the site from the code: the reference, the command line, a figure of the layers."""
 
 import contextlib
 import inspect
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 from test_layers import ORDER, imports, layer  # noqa: E402
 
-# The modules in the reference, after `memes` itself, in this order.
+# The modules in the reference after `memes` itself, in the order of the table of contents.
 MODULES = (
     *(
         "tasks",
@@ -70,10 +70,10 @@ def _write(file: Path, text: str) -> None:
 
 
 def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
-    """Return the reference of a module: its docstring, then its functions and classes."""
+    """Return the reference page of a module: its docstring, then its functions and classes."""
 
     def home(item: object) -> str:
-        """Return the page of an object, which is that of the nearest enclosing module."""
+        """Return the title of the page for an object: the page of the innermost enclosing module."""
         around = {t: m.__name__ for t, m in modules.items() if item.__module__.startswith(m.__name__)}
         return max(around, key=lambda title: len(around[title]))
 
@@ -90,12 +90,12 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     public = [name for name in sorted(dir(module)) if not name.startswith("_")]
     for name in sorted(
         {id(getattr(module, name)): name for name in public}.values()
-    ):  # each object once
+    ):  # one name per object
         item = getattr(module, name)
         if callable(item) and str(item.__module__).startswith("memes") and home(item) == title:
-            if inspect.isclass(item):  # under its module, as in type annotations
+            if inspect.isclass(item):  # listed under its defining module, as in type annotations
                 lines += [f".. autoclass:: {item.__module__}.{item.__qualname__}", "   :members:", ""]
-            else:  # under its public name
+            else:  # listed under its public name
                 lines += [f".. autofunction:: {module.__name__}::{name}", ""]
     lines += ["```", ""]
     if title == "memes":
@@ -104,7 +104,7 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
 
 
 def algorithms() -> list[str]:
-    """Return a table of the algorithms with their names, descriptions and bound options."""
+    """Return the lines of a table of the algorithms: name, description and call in Python."""
     lines = ["| `--algorithm` | description | in Python |", "|---|---|---|"]
     plain: dict[type, memes.presets.Preset] = {}
     for name, preset in memes.PRESETS.items():
@@ -116,7 +116,7 @@ def algorithms() -> list[str]:
 
 
 def commands() -> str:
-    """Return a page with the help of every command."""
+    """Return a page with the `--help` text of every command."""
     lines = ["# Command line", ""]
     for name in COMMANDS:
         arguments = [name, "arm"] if name == "run" else [name]

@@ -1,4 +1,4 @@
-"""Write the table of settings into settings.md, from the declarations: `python docs/settings.py`.
+"""Generate the table in settings.md from the declared settings: `python docs/settings.py`.
 
 A test checks that the table is up to date.
 """
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end o
 
 
 def table() -> str:
-    """Return a table of the settings of every run: flag, keyword, default and docstring."""
+    """Return a Markdown table of the settings of every run: flag, Python name, default and meaning."""
     own, of_observers = run_options().values()
     python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(run)}
     for kind in USUAL:
@@ -50,7 +50,7 @@ def _text(option: Parameter) -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with the current table."""
+    """Return the text of the page with the current table."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]
 

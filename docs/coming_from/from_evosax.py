@@ -1,4 +1,4 @@
-"""CMA-ES on the sphere function with evosax: one solution."""
+"""CMA-ES on the sphere function with evosax, which finds one solution."""
 
 import jax
 import jax.numpy as jnp

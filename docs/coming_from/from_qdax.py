@@ -12,7 +12,7 @@ from qdax.utils.metrics import default_qd_metrics
 
 
 def scoring(x, key):
-    """Fitness, feature and more of many genotypes."""
+    """Return the fitness and the feature of each genotype, and no extra scores."""
     feature = jnp.stack([x[:, :10].mean(axis=1), x[:, 10:].mean(axis=1)], axis=1)
     return -jnp.sum((x - 0.5) ** 2, axis=1), feature, {}
 

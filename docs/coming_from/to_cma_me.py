@@ -6,7 +6,7 @@ import memes
 
 
 def evaluate(key, x):
-    """Fitness and feature of one genotype."""
+    """Return the fitness and the feature of one genotype."""
     return -jnp.sum((x - 0.5) ** 2), jnp.stack([x[:10].mean(), x[10:].mean()])
 
 
@@ -20,6 +20,6 @@ task = memes.Task(
     evaluate=memes.rowwise(evaluate),
 )
 algorithm = memes.presets.cma_me(task, batch=64, pool=4, sigma=0.5)
-run = memes.run(algorithm, generations=400, seed=0)  # the four emitters play in turn
+run = memes.run(algorithm, generations=400, seed=0)  # the four emitters take turns
 
 print(f"coverage {run.metrics['coverage'][-1]:.1%}")

@@ -6,7 +6,7 @@ import memes
 
 
 def evaluate(keys, x):
-    """Fitness and feature of many genotypes."""
+    """Return the fitness and the feature of each genotype."""
     feature = jnp.stack([x[:, :10].mean(axis=1), x[:, 10:].mean(axis=1)], axis=1)
     return -jnp.sum((x - 0.5) ** 2, axis=1), feature
 

@@ -1,4 +1,4 @@
-"""Many CMA-ES of evosax at once on the sphere function with memes: an archive of solutions."""
+"""CMA-ES of evosax in eight lanes of memes on the sphere function, which finds an archive."""
 
 import jax.numpy as jnp
 
@@ -6,7 +6,7 @@ import memes
 
 
 def evaluate(key, x):
-    """Fitness and feature of one genotype."""
+    """Return the fitness and the feature of one genotype."""
     return -jnp.sum((x - 0.5) ** 2), jnp.stack([x[:10].mean(), x[10:].mean()])
 
 

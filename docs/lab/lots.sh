@@ -3,8 +3,8 @@
 #
 #     bash docs/lab/lots.sh 1 --minutes 9 --stop-runs
 #
-# The options after the number of the lot are passed to `memes reproduce`. The same command continues the runs.
-# Up to three processes share the GPU by CUDA's multi-process service. Lot 3 does not use it, because it measures times.
+# The options after the number of the lot are passed to `memes reproduce`. To continue stopped runs, repeat the command.
+# Up to three processes share the GPU by CUDA's multi-process service. Lot 3 runs one process at a time, to measure times.
 set -euo pipefail
 
 lot=$1
@@ -12,7 +12,7 @@ shift
 options=(--runs-only --keep-archives --summaries results/evidence/summaries "$@")
 mkdir -p evidence
 
-runs() {  # NAME ARGUMENTS: start a process, whose folder is evidence/NAME
+runs() {  # NAME ARGUMENTS: start a process that writes to evidence/NAME
   memes reproduce "${@:2}" "${options[@]}" --out "evidence/$1" > >(sed "s/^/$1: /") 2>&1 &
 }
 
@@ -132,7 +132,7 @@ case $lot in
     runs 21c main --tasks hexapod --labels es me-128 --seeds 5
     ;;
   *)
-    echo "there are lots 1 to 21, got '$lot'" >&2
+    echo "unknown lot '$lot'; choose a number from 1 to 21" >&2
     exit 2
     ;;
 esac
