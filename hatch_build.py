@@ -1,4 +1,4 @@
-"""Build hooks: a description without pictures and links to files, and the commit of the source."""
+"""Build hooks that adapt the README to readers without a checkout, and add the commit of the source."""
 
 import re
 import subprocess
@@ -14,19 +14,19 @@ REMARK = (
 
 
 class Description(MetadataHookInterface):
-    """Passes the description to the build."""
+    """Metadata hook that sets the description of the package."""
 
     def update(self, metadata: dict) -> None:
-        """Set the field `readme`."""
+        """Set the field `readme` to the adapted README."""
         text = description(Path(self.root, "README.md").read_text(encoding="utf-8"))
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class Commit(BuildHookInterface):
-    """Writes the commit of the checkout into `memes/commit.txt`, for runs from a wheel to record."""
+    """Build hook that adds the commit as `memes/commit.txt`, so that runs from a wheel can record it."""
 
     def initialize(self, version: str, build_data: dict) -> None:
-        """Add the file, unless the build is editable or not from a checkout."""
+        """Add `commit.txt`, unless the build is editable or not from a checkout."""
         if version == "editable" or not Path(self.root, ".git").exists():
             return
         command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
@@ -38,7 +38,7 @@ class Commit(BuildHookInterface):
         build_data["force_include"][str(file)] = place
 
     def finalize(self, version: str, build_data: dict, artifact_path: str) -> None:
-        """Remove the file."""
+        """Remove the temporary `commit.txt`."""
         Path(self.directory, "commit.txt").unlink(missing_ok=True)
 
 

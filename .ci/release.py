@@ -1,7 +1,7 @@
 """Check the files that `python -m build` has written to a folder.
 
-The wheel contains only the package; the source distribution contains the checkout without results/. All
-versions must agree, and the description must not refer to files of the checkout.
+The wheel contains only the package. The source distribution contains the checkout without results/. All
+versions must agree, and the description must not contain links to files of the checkout.
 """
 
 import re
@@ -42,17 +42,17 @@ def main(folder: Path) -> None:
 
 def check_files(name: str, held: set[str], wanted: set[str]) -> None:
     """Check that an archive contains exactly the wanted files."""
-    check(held >= wanted, f"{name} lacks {sorted(wanted - held)}")
-    check(held <= wanted, f"{name} should not hold {sorted(held - wanted)}")
+    check(held >= wanted, f"{name} lacks the files {sorted(wanted - held)}")
+    check(held <= wanted, f"{name} contains unexpected files: {sorted(held - wanted)}")
 
 
 def check_versions(built: str) -> None:
-    """Check that all versions equal that of `memes.version`.
+    """Check that the built version, CITATION.cff and CHANGELOG.md agree with `memes.version`.
 
-    The change log calls versions in development "Unreleased".
+    In CHANGELOG.md, the heading of a version in development is "Unreleased".
     """
     version = runpy.run_path(str(ROOT / "src/memes/version.py"))["__version__"]
-    check(built == version, f"{built} was built, not {version}")
+    check(built == version, f"version {built} was built, but src/memes/version.py has {version}")
     heading = "Unreleased" if ".dev" in version else version
     for file, line in {"CITATION.cff": f"version: {version}", "CHANGELOG.md": f"## {heading}"}.items():
         found = re.search(rf"^{re.escape(line)}\b", (ROOT / file).read_text(), re.MULTILINE)
@@ -63,12 +63,12 @@ def check_description(about: Message) -> None:
     """Check that the description has no pictures, and no links to files of the checkout."""
     prose = re.sub(r"^```.*?^```", "", str(about.get_payload()), flags=re.MULTILINE | re.DOTALL)
     astray = re.findall(r"!\[.*|\]\((?!https?:)[^)]*\)|<img.*", prose)
-    check(not astray, f"the description shows what only a checkout has: {astray}")
-    check(len(prose) > 1000, "the description is empty")
+    check(not astray, f"the description contains pictures or links to files: {astray}")
+    check(len(prose) > 1000, "the description is too short")
 
 
 def check(condition: bool, sentence: str) -> None:
-    """Exit with a sentence if the condition is false."""
+    """Exit with an error message if the condition is false."""
     if not condition:
         sys.exit(sentence)
 

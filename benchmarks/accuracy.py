@@ -28,15 +28,15 @@ class Settings:
     """Settings of the comparison."""
 
     models: tuple[Path, ...] = ()
-    """MJCF files; by default those of the library."""
+    """MJCF files. By default, the robots of the library."""
     robots: int = 8
     steps: int = 200
-    """Timesteps of each robot."""
+    """Timesteps per robot."""
     self_collision: bool = True
 
 
 def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
-    """Return states of a MuJoCo simulation [steps, robots, ...], with controls and exact velocities."""
+    """Return qpos, qvel, controls and exact next qvel of a MuJoCo simulation, [steps, robots, ...]."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     usual = model.opt.iterations, model.opt.tolerance, model.opt.ls_iterations, model.opt.ls_tolerance

@@ -1,4 +1,4 @@
-"""Compare algorithms with pyribs on the arm and on the sphere of pyribs, at equal evaluations.
+"""Compare QD-scores with pyribs, on the arm and on the sphere, after equal numbers of evaluations.
 
 All algorithms use 540 evaluations per generation and 100 x 100 cells. Emitters start at the origin on
 the sphere, and at random genotypes on the arm. Times include compilation. The script needs `pip install
@@ -40,7 +40,7 @@ class Settings:
     seeds: int = 5
     generations: int = 1000
     like_pyribs: bool = False
-    """Give evosax' CMA-ES the formulas of pyribs' own."""
+    """Replace the formulas of CMA-ES in evosax with the formulas of pyribs."""
 
 
 @dataclass(frozen=True)

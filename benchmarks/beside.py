@@ -4,7 +4,7 @@
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
 The script runs cases of `versions.py`. It starts one process per case, which compiles this case. In
-every turn, the processes first run one after the other, and then all at once. On a GPU, kernels of
+every turn, the processes run first one after the other, and then all at once. On a GPU, kernels of
 different processes run at the same time only with CUDA's multi-process service. Start this service
 first, with `nvidia-cuda-mps-control -d`.
 """
@@ -49,7 +49,7 @@ def main() -> None:
         times = [f"{1e3 * took / settings.generations:.3g} ms" for took in (alone, beside)]
         print(f"| {case} | {' | '.join(times)} |")
     gain = np.median(seconds[:, 0].sum(-1) / seconds[:, 1].max(-1))
-    print(f"\nAll at once are {gain:.2f} times as fast as one after the other.")
+    print(f"\nSimultaneous runs are {gain:.2f} times as fast as consecutive runs.")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Round(NamedTuple):
 def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """Compare the novelty score with a plain distance matrix and `lax.top_k`."""
     queries, times = (8192, 20) if scale == "paper" else (2048, 1)
-    near = "in crowds, as samples are"
+    near = "in clusters, like samples"
     settings = [(2, 1.0, ""), (2, 1.0, near), (2, 0.5, ""), (1, 1.0, ""), (4, 1.0, ""), (6, 1.0, "")]
     for k, filled, how in settings:
         past_key, query_key, spread_key = jax.random.split(jax.random.key(k), 3)
@@ -97,7 +97,7 @@ def _plain_novelty(query: Array, past: Past) -> Array:
 def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """Time MEMES on the arm, with a full history."""
     sizes = [(32, 512, 1000), (128, 512, 1000)] if scale == "paper" else [(16, 128, 100)]
-    authors = {32: "the authors' code takes 20.8 ms on an H200", 128: "the authors' takes 81.6 ms"}
+    authors = {32: "the authors' code takes 20.8 ms on an H200", 128: "the authors' code takes 81.6 ms"}
     generations = 200 if scale == "paper" else 50
     for lanes, samples, joints in sizes:
         algorithm = presets.memes(memes.tasks.arm(joints=joints), lanes=lanes, samples=samples)
@@ -126,7 +126,7 @@ def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """Compare ME-ES with QDax, on the arm."""
-    generations = 100  # ten for novelty, ten for fitness, and so on
+    generations = 100  # ME-ES alternates between ten for novelty and ten for fitness
     sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
     for samples, joints in sizes:
         task = memes.tasks.arm(joints=joints)
@@ -245,7 +245,7 @@ def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
         return Contestant(advancing(step, (learner, jax.random.key(2)), 1), lambda _: {})
 
-    ways = {"as it is run": trained(train), "in plain XLA": trained(learn)}
+    ways = {"as in runs": trained(train), "in plain XLA": trained(learn)}
     yield Round("training of the critics", ways, unit="critic step", amount=steps)
     options = {"num_critic_training_steps": steps, "replay_size": size}
     options |= {} if scale == "paper" else {"batch": 16, "gradient_steps": 2}
@@ -312,8 +312,7 @@ def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
     def step(carry, _):
         key, total, x = carry
         key, rows_key = jax.random.split(key)
-        # The factor is nearly 1, but its value is unknown to the compiler, which therefore cannot reuse
-        # results.
+        # The factor is nearly 1, but it is not a constant, so the compiler cannot reuse results.
         found = task.evaluate(jax.random.split(rows_key, n), x * (1 + 1e-9 * total))
         return (key, total + jnp.mean(found.fitness) + jnp.mean(found.feature), x), None
 

@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--task", default="ant")
     parser.add_argument("--algorithm", default="memes")
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--lanes", type=int, default=32, help="for each device; of ME, rows")
+    parser.add_argument("--lanes", type=int, default=32, help="per device; for ME, the batch per device")
     parser.add_argument("--samples", type=int, default=512)
     parsed = parser.parse_args()
     more = f" --xla_force_host_platform_device_count={max(parsed.devices)}"

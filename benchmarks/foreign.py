@@ -36,7 +36,7 @@ class Settings:
     engines: tuple[str, ...] = ENGINES
     robots: int = 256
     steps: int = 50
-    """Timesteps of each robot in a turn."""
+    """Timesteps per robot and turn."""
     turns: int = 5
     wall: bool = False
     """Measure wall-clock time instead of CPU time."""

@@ -49,7 +49,7 @@ QUICK = [
     *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
 ]
 VIDEO = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
-SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # per operation: CPU seconds, wall-clock seconds, GiB
+SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # CPU and wall-clock s per operation, GiB
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
     "\x1b[2J", "$x_{$", "<script>", "a/../b", "os:system", "\ud800", "\n", [], [1], [[1, 2]], [[]],
@@ -272,7 +272,7 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
         else:
             sealed = file.parent.name == "checkpoints" and draw.random() < 0.7
             with contextlib.suppress(Exception):
-                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # may be too damaged
+                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # fails if too damaged
 
 
 def toml(draw: random.Random) -> str:
@@ -431,7 +431,7 @@ class Settings:
     operations: int = 3000
     seed: int = 0
     seconds: float = float("inf")
-    """Seconds after which to stop."""
+    """Time limit in seconds."""
 
 
 def main(s: Settings) -> int:
@@ -450,7 +450,7 @@ def main(s: Settings) -> int:
             if i % 100 == 99:
                 print(f"{i + 1} operations, {time.perf_counter() - start:.0f} s", flush=True)
             if time.perf_counter() - start > s.seconds:
-                print(f"stopped after {i + 1} operations: {s.seconds} s are over", flush=True)
+                print(f"stopped after {i + 1} operations: the time limit is {s.seconds} s", flush=True)
                 break
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     for (name, code), n in sorted(codes.items(), key=str):

@@ -34,7 +34,7 @@ class Settings:
     algorithm: str = "memes"
     generations: int = 3000
     seed: int = 0
-    """Seed of the times, not of the run."""
+    """Seed of the random times of the kills, not of the run."""
 
 
 def command(*words: object) -> list[str]:

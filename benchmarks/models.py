@@ -1,9 +1,9 @@
 """Test which models of other packages `memes.physics` accepts, and how accurately it simulates them.
 
 The script reads all MJCF files of several packages, if installed, and the environments of MuJoCo
-Playground. The script ignores files without joints, and files that MuJoCo cannot compile on their own.
-For each accepted model, the script compares single steps in float64 with MuJoCo C. These steps start
-from several states on a MuJoCo trajectory. Both solvers iterate until they converge.
+Playground. It ignores files without joints, and files that MuJoCo cannot compile on their own. For each
+accepted model, it compares single steps in float64 with MuJoCo C. These steps start from several states
+on a MuJoCo trajectory. Both solvers iterate until they converge.
 
     python benchmarks/models.py                                  everything that is installed
     python benchmarks/models.py --packages gymnasium brax --json models.json
@@ -48,9 +48,9 @@ class Settings:
 
     packages: tuple[str, ...] = tuple(PACKAGES)
     states: int = 24
-    """States of each model to step from."""
+    """Number of states per model from which a step is compared."""
     dofs: int = 80
-    """Larger models are read, but not stepped."""
+    """Steps are compared only for models with at most this number of degrees of freedom."""
     json: Path | None = None
 
 

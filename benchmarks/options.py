@@ -33,13 +33,13 @@ class Settings:
 
     tasks: tuple[Literal["arm", "ant"], ...] = ("arm", "ant")
     options: tuple[Literal["default", "bfloat16", "rank-1", "rank-4"], ...] = tuple(OPTIONS)
-    """The Arm has no weights: bfloat16 applies only to the Ant."""
+    """Options to compare. `bfloat16` applies only to the Ant, because the Arm has no policy weights."""
     lanes: int = 32
     samples: int = 512
     generations: int | None = None
-    """None: 2 000 on the Arm, 250 on the Ant."""
+    """Number of generations. By default, 2 000 on the Arm and 250 on the Ant."""
     seeds: int | None = None
-    """None: 10 on the Arm, 5 on the Ant."""
+    """Number of seeds. By default, 10 on the Arm and 5 on the Ant."""
     reevaluations: int = 64
     """Re-evaluations per elite of the Ant."""
 

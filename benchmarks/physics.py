@@ -39,18 +39,18 @@ class Settings:
 
     sizes: tuple[int, ...] = (256, 2048, 16384, 65536)
     backends: tuple[str, ...] = ()
-    """Backends to measure. By default, all that work here, and the peers."""
+    """Simulators to measure. By default, all backends that work on this machine, MuJoCo C and MJX."""
     policy_sizes: tuple[int, ...] = (2048, 16384)
-    """Sizes to measure with policies as well."""
+    """Numbers of robots that are also measured with policies."""
     steps: int = 50
-    """Control steps per measured call; fewer for slow peers, whose speed does not depend on it."""
+    """Control steps per measured call. For many robots, MuJoCo C and MJX compute fewer."""
     fidelity: str = "fast"
     model: str = "ant"
     registers: tuple[Path, ...] = ()
-    """MJCF files whose kernels `nvcc` compiles, instead of measuring; no GPU is needed."""
+    """MJCF files. If given, `nvcc` compiles their kernels, and nothing is measured. Needs no GPU."""
     json: Path | None = None
     draw: tuple[Path, ...] = ()
-    """Files written by --json, to draw instead of measuring."""
+    """Files written by `--json`. If given, a figure of them is drawn, and nothing is measured."""
     figure: Path = Path("physics.png")
 
 

@@ -35,7 +35,7 @@ class Settings:
     list: bool = False
     """Only list the cases."""
     scale: Scale | None = None
-    """Size of the work: that of the paper, or less. By default, the paper's on a GPU."""
+    """Size of the cases. By default, `paper` on a GPU and `laptop` on a CPU."""
     repeats: int = 5
     """Measured calls per contestant."""
     json: Path | None = None
@@ -81,7 +81,7 @@ def main(s: Settings) -> None:
         return
     unknown = [name for name in s.cases if name not in CASES]
     if unknown:
-        sys.exit(f"cases: there is no '{unknown[0]}'; choose from {', '.join(CASES)}")
+        sys.exit(f"--cases: unknown case '{unknown[0]}'; choose from {', '.join(CASES)}")
     scale = s.scale or ("laptop" if jax.default_backend() == "cpu" else "paper")
     report = {**about(*PACKAGES), "scale": scale, "repeats": s.repeats, "rows": []}
     print(", ".join(f"{key} {value}" for key, value in report.items() if key != "rows"))

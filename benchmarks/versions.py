@@ -131,7 +131,7 @@ CASES = {
     "ant-trap": preset("memes", "ant_trap"),
     "ant-trap-me": preset("me", "ant_trap"),
 }
-SLOW = {"correction": 20}  # generations of other cases that take about as long
+SLOW = {"correction": 20}  # it takes about as long as 20 generations of other cases
 
 
 @dataclasses.dataclass
@@ -147,7 +147,7 @@ class Settings:
     cpu: bool = False
     """Compare the CPU time of all threads, which depends less on other programs."""
     most: float | None = None
-    """Fail if this version takes more than this multiple of the time."""
+    """Fail if this version takes more than `most` times as long as the older version."""
 
 
 def work(case: str) -> None:
@@ -238,7 +238,7 @@ def main() -> None:
                 slow.append(f"{case} ({1 / ratio:.2f} times)")
     if slow:
         raise SystemExit(
-            f"a generation takes more than {settings.most:g} times as long: {', '.join(slow)}"
+            f"this version takes more than {settings.most:g} times as long: {', '.join(slow)}"
         )
 
 

@@ -184,8 +184,8 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
         start = time.perf_counter()
         seconds.append(cpu_seconds(partial(draw, archive.genotypes[int(cell)], 0)))
         clock.append(time.perf_counter() - start)
-    later = {"later": float(np.median(seconds[1:])), "later, by the clock": float(np.median(clock[1:]))}
-    return {"first": seconds[0], "first, by the clock": clock[0]} | later
+    later = {"later": float(np.median(seconds[1:])), "later, wall-clock": float(np.median(clock[1:]))}
+    return {"first": seconds[0], "first, wall-clock": clock[0]} | later
 
 
 def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.ndarray]:

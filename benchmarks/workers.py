@@ -4,7 +4,7 @@
     python benchmarks/workers.py --simulator wait      a simulator that waits
 
 Both simulators take about five milliseconds per genotype. The script evaluates genotypes without
-workers, with one worker, and with `--workers` workers. These three contestants take turns, after a first
+workers, with one worker, and with `--workers` workers. These three variants take turns, after a first
 call that starts the workers. The table shows the ratios of the median times. The simulator that waits
 represents simulators that call other programs. It shows the cost of workers even on a busy machine.
 """

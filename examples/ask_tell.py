@@ -1,4 +1,4 @@
-"""A custom loop that asks for genotypes, evaluates them in any way, and tells the results."""
+"""A custom loop: ask for genotypes, evaluate them in any way, and tell the algorithm the results."""
 
 import jax
 import numpy as np

@@ -17,10 +17,10 @@ class Stagnation:
     def watch(self, context: memes.RunContext) -> memes.Callbacks:
         """Return the callbacks of one run. With several seeds, this method is called once per seed."""
 
-        def due(generation: int) -> bool:  # a device call must end here
+        def due(generation: int) -> bool:  # whether a device call must end here
             return generation % 10 == 0
 
-        def on_update(update: memes.Update) -> None:  # called at these and other generations
+        def on_update(update: memes.Update) -> None:  # also called after other generations
             coverage = update.run.metrics["coverage"]
             before = coverage[: -self.patience]  # empty in the first generations
             if due(len(coverage)) and coverage[-1] in before:
