@@ -30,7 +30,7 @@ def programs(patch):
     def identity(part):
         if part is None or isinstance(part, (str, int, dict)):
             return repr(part)
-        kept.append(part)  # keep it alive, so that no other object gets its id
+        kept.append(part)  # keep the part alive, so that no other object gets its id
         return id(part)
 
     def same(first, *others, **options):

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 SHARED = []  # dictionaries of objects that tests share; a cleared entry is created again
-LIMIT = 1.25 * 2**30  # bytes; above it, a test worker frees its programs
+LIMIT = 1.25 * 2**30  # bytes; above this limit, a test worker frees its programs
 
 
 def free():
@@ -17,7 +17,7 @@ def free():
         found.clear()
     jax.clear_caches()
     gc.collect()
-    getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # only glibc has it
+    getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # only glibc has `malloc_trim`
 
 
 def resident():

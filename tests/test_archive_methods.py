@@ -117,9 +117,9 @@ def test_best_is_the_first_of_the_fittest_elites_in_the_selected_cells():
     assert plain(found) == right[found.cell]
     assert archive.best(where=np.asarray(chosen)).cell == found.cell
     for where in (np.zeros(GRID.count, bool), ~np.asarray(archive.occupied)):
-        with pytest.raises(UsageError, match="where: no cell that it selects"):
+        with pytest.raises(UsageError, match="where must select a cell that contains an elite"):
             archive.best(where)
-    with pytest.raises(UsageError, match="where must be a truth value for each of the 12 cells"):
+    with pytest.raises(UsageError, match="where must have one truth value per cell"):
         archive.best(np.array([0, 3]))
 
 
@@ -170,7 +170,9 @@ def test_wrong_shapes_and_extras_and_empty_archives_are_refused():
         r"genotypes must have shape \(4, 3\), got \(4, 2\)": {"genotypes": np.zeros((4, 2))},
         r"feature must have shape \(4, 2\)": {"feature": np.zeros(4)},
         r"fitness must have shape \(4,\), got \(\)": {"fitness": 1.0},
-        "extras must be the extras of the archive, code, energy, fell, path; got none": {"extras": None},
+        r"extras must have the archive's extras \(code, energy, fell, path\), got none": {
+            "extras": None
+        },
         "got code, energy, fell, path, size": {"extras": batch["extras"] | {"size": np.zeros(4)}},
         r"extras\['path'\] must have shape \(4, 3, 2\)": {"extras": batch["extras"] | {"path": [0] * 4}},
     }
@@ -182,7 +184,7 @@ def test_wrong_shapes_and_extras_and_empty_archives_are_refused():
         "other must have feature of 2 entries, got 1": empty(
             Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3, EXTRAS
         ),
-        "other must be the extras of the archive, .* got none": empty(GRID, 3),
+        "other must have the archive's extras .* got none": empty(GRID, 3),
     }.items():
         with pytest.raises(UsageError, match=sentence):
             archive.merge(other)

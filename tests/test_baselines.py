@@ -98,7 +98,7 @@ def test_ns_es_spreads(trapped, spread):
 
 
 def test_memes_fills_more_cells_than_es_and_ns_es_and_leaves_the_trap(trapped, spread):
-    """This holds for every seed, at equal numbers of evaluations."""
+    """MEMES fills more cells in every seed, at equal numbers of evaluations."""
     algorithm = presets.memes(TRAP, lanes=16, samples=8)
     evaluations = 1000 * presets.es(TRAP, samples=16).batch_size
     found = archives(algorithm, evaluations // algorithm.batch_size)
@@ -121,7 +121,7 @@ def test_me_es_spreads_and_climbs(trapped):
 
 @pytest.mark.slow
 def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
-    """Compares QD-scores at equal numbers of evaluations.
+    """Compare QD-scores at equal numbers of evaluations.
 
     Each feature is the sum of one half of the genotype, so most genotypes have features near the middle.
     """
@@ -138,7 +138,7 @@ def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
 
 @pytest.mark.long
 def test_me_sampling_loses_less_to_noise_than_me():
-    """Compares archive losses at equal numbers of evaluations. Corrections evaluate without noise."""
+    """Compare archive losses at equal numbers of evaluations. Corrections evaluate without noise."""
     task = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
     exact, cells = memes.tasks.arm(joints=4), memes.cells.grid(task, (10, 10))
 

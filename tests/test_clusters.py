@@ -22,7 +22,7 @@ X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
         (0, {}, "workers must be at least 1, got 0"),
         ("-2", {}, "workers must be at least 1, got -2"),
         (2, {"timeout": 0.0}, "simulator_timeout must be positive, got 0.0"),
-        ("ray", {"timeout": 2.0}, "simulator_timeout is for processes only; set the time limits of ray"),
+        ("ray", {"timeout": 2.0}, "simulator_timeout is only for local processes; use the time"),
         ("dask", {}, "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"),
         ("mpi:x", {}, "workers: mpi takes no address, got 'x'"),
         ("ray", {}, f"workers: 'ray' needs the extra ray: {install('ray')}"),
@@ -53,13 +53,13 @@ def check(executor):
 
 @pytest.fixture
 def killed_once(tmp_path, monkeypatch):
-    """Tell new processes which file `simulators.killed_once` creates."""
+    """Pass the name of the file that `simulators.killed_once` creates to new processes."""
     monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
     return tmp_path / "killed"
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # warnings of Ray itself
+@pytest.mark.filterwarnings("ignore")  # warnings of Ray
 def test_ray(killed_once):
     pytest.importorskip("ray")
     with memes.workers("ray") as executor:

@@ -149,7 +149,7 @@ def test_the_step_of_a_failure_gives_no_transition():
     control = Control(toy_environment(fail_at=4.0), Constant(), None)
     outcome, taken = transitions(control, keys_of(0), X)
     for i, (_, _, _, length) in enumerate(in_python(4.0)):
-        fails = i != 3  # it moves in the other direction
+        fails = i != 3  # point 3 moves in the other direction
         assert outcome.failed[i] == fails
         assert outcome.length[i] == length
         np.testing.assert_array_equal(taken.alive[:, i], np.arange(STEPS) < length - fails)

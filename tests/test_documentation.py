@@ -71,7 +71,7 @@ NOT_RUN = {
     "python .ci/release.py": "needs the built files",
     "bash .ci/run": "would run these tests",
     "bash docs/lab/lots.sh": "needs a GPU",
-    "python docs/settings.py": "has a separate test of the table it writes",
+    "python docs/settings.py": "has a separate test, which checks the table",
     "python -m sphinx": "builds the site, which is a separate step",
     "memes run ant --devices 4": "needs four devices",
     "memes resume RUN --devices 2": "needs two devices",
@@ -80,12 +80,12 @@ NOT_RUN = {
     "cp": "is for the shell",
     "memes reproduce all --out results --report-only": "would replace the results",
     "srun": "needs Slurm",
-    "memes resume runs/big": "needs a run that Slurm would have started",
+    "memes resume runs/big": "needs a run that Slurm has started",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
     "memes run robot:half_cheetah.xml": "needs a model of another package",
     "memes run robot:ant.xml": "needs a model of another package",
 }
-NEEDS = {"robot": "mujoco"}  # the packages of families of tasks whose names differ
+NEEDS = {"robot": "mujoco"}  # packages of task families, if the names differ
 KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
@@ -223,7 +223,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
             Path(file[1]).write_text(piece.text)
         if piece.kind.startswith("{"):  # a directive: the build of the site runs or checks it
             continue
-        assert piece.kind in KINDS, f"{where}: a block without a language"
+        assert piece.kind in KINDS, f"{where}: the block has no supported language"
         if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
             lines = "\n" * (piece.line - 1) + piece.text  # so that tracebacks show the right line
             exec(compile(lines, str(document), "exec"), names)

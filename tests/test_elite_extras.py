@@ -110,7 +110,7 @@ def test_shards_gather_extras(lanes, offer_samples):
         )
     )
     state = sharded.init(jax.random.key(0))
-    with jax.debug_key_reuse(False):  # the check cannot see that the shards use different keys
+    with jax.debug_key_reuse(False):  # the check does not detect that shards use different keys
         for key in jax.random.split(jax.random.key(1), 3):
             state = step(np.int32(4), key, state)
     assert_extras_match(state.archive)
@@ -207,7 +207,7 @@ def returning(**extras):
 def test_extras_that_do_not_fit_are_refused():
     declared = {"extras": {"energy": ()}}
     for sentence, changed in {
-        r"must have an array \[4, ...\] for 'energy', a row per genotype, got \(\)": {
+        r"must have an array \[4, ...\] for 'energy', one row per genotype, got \(\)": {
             "evaluate": returning(energy=jnp.zeros(()))
         },
         "must have an array .* for 'energy', .* got float": {"evaluate": returning(energy=0.5)},

@@ -52,7 +52,7 @@ def test_experiments_skip_robots_without_their_simulator(no_mujoco, tmp_path):
     items = sweep.plan(["main"], TASKS, "laptop", labels=["memes"])
     todo = sweep._missing(items, [], tmp_path, messages.append)
     assert [item.task for item in todo] == ["arm"]
-    assert f"ant memes is left out: it needs {install('robots')}" in messages
+    assert f"ant memes is skipped: it needs {install('robots')}" in messages
 
 
 def test_the_doctor_lists_every_extra():

@@ -153,7 +153,7 @@ def test_a_policy_of_equinox_acts_as_its_module():
     [
         (lambda: TreeGenotypes(lambda key: {"a": "b"}).dim, "array of floats"),
         (lambda: TREES.tree(jnp.zeros(3)), "10 entries per genotype"),
-        (lambda: TREES.row({"matrix": jnp.zeros((3, 2))}), "arrays of floats with the shapes"),
+        (lambda: TREES.row({"matrix": jnp.zeros((3, 2))}), "tree must have float arrays of shapes"),
         (
             lambda: memes.Task("t", 3, [0], [1], TREES.init, memes.rowwise(lambda k, t: 0), trees=TREES),
             "dim of task 't' must be 10",

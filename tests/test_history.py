@@ -55,7 +55,7 @@ def test_everything_keeps_all_features_until_the_end_of_the_run():
 
 
 def test_a_ring_that_was_never_full_can_be_enlarged():
-    """Extended runs enlarge their history in this way."""
+    """The history of a run is enlarged if the run is extended."""
     history, push = Everything(), jax.jit(Everything().push)
     small, large = history.init(2, 12), history.init(2, 30)
     for i, (feature, mask) in enumerate(random_pushes([4] * 6, seed=3)):

@@ -90,13 +90,13 @@ def test_kernels_compile_by_nvrtc(kernels, tmp_path, monkeypatch):
         assert kernel.name.encode() in cuda.compiled(kernel.source, ["9.0"])
         assert b".target sm_80" in cuda.compiled(
             kernel.source, ["8.0", "9.0"]
-        )  # PTX, which runs on both
+        )  # PTX for 8.0 also runs on 9.0
     assert len(list(tmp_path.rglob("*.cubin"))) == 2 * len(kernels)
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 def test_the_handler_is_registered_with_jax():
-    assert cuda._handler().load  # it builds without CUDA and is registered
+    assert cuda._handler().load  # the handler is built without CUDA and registered
 
 
 def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
@@ -143,6 +143,6 @@ def test_a_long_compilation_is_announced_once(monkeypatch, capfd, tmp_path):
         pytest.skip("there is no C++ compiler")
     monkeypatch.setattr(cxx, "LINES_PER_SECOND", 0.04)
     source = f'// {tmp_path}\n\nextern "C" int seven() {{ return 7; }}\n'
-    for printed in ("compiling the test takes about 75 s, once: it is cached\n", ""):
+    for printed in ("compiling the test takes about 75 s; the result is cached\n", ""):
         assert cxx.loaded(source, "the test").seven() == 7
         assert capfd.readouterr().err == printed

@@ -46,7 +46,7 @@ def test_a_notebook_shows_progress_numbers_and_pictures(tmp_path):
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     made, run, archive, table, curves = (cell.outputs for cell in notebook.cells)
     bars = [out for out in made if "<progress" in out.get("data", {}).get("text/html", "")]
-    assert len(bars) == 1  # it is overwritten in place
+    assert len(bars) == 1  # the progress bar is overwritten in place
     assert 'value="40" max="40"' in bars[0]["data"]["text/html"]
     assert "generation 40/40" in bars[0]["data"]["text/html"]
     for shown in (run, archive):

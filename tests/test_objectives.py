@@ -220,7 +220,7 @@ def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_imp
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
 BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
-AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # after this batch has filled it
+AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # the archive after the batch
 # Each corner belongs to one of the cells 0, 1, 2 and 3. The last sample is out of bounds, and has by
 # far the lowest fitness.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])

@@ -318,7 +318,7 @@ def test_an_algorithm_uses_factored_evaluation_if_the_task_has_it():
 
 
 def test_repeated_evaluations_pass_each_genotype_once():
-    """This applies to candidates, resampled tasks and corrections."""
+    """Candidates, resampled tasks and corrections evaluate genotypes repeatedly."""
     calls = []
 
     def spy(keys, candidates, samples):

@@ -101,7 +101,7 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
     lost = np.isin(np.arange(16), [1, 9, 13])
     np.testing.assert_array_equal(np.isnan(fitness), lost)
     np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
-    assert two.replaced - before == 6  # for each of two rows: its block twice, then the row
+    assert two.replaced - before == 6  # per lost row: twice for its block, once for the row
     assert len(printed) == 1
     assert "task 'hills' raised" in printed[0]
     with pytest.raises(

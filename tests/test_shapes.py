@@ -139,7 +139,7 @@ def test_fields_must_have_equal_leading_axes(instances, name):
 
 
 def test_a_tuple_is_checked_where_the_library_builds_it():
-    """Every test that reaches a wrong shape in the library fails. Custom classes are not checked."""
+    """A test fails if the library builds a tuple with a wrong shape. Custom classes are not checked."""
 
     class Broken(memes.emitters.Isoline):
         def ask(self, key, state, context):

@@ -339,7 +339,7 @@ def test_undeclared_noise_of_a_simulator_gives_a_warning():
 @pytest.mark.parametrize("mistake", [lambda x: x[0] if x[0] > 0 else 0.0, lambda x: float(x[0])])
 def test_numpy_or_python_control_flow_in_a_traced_task_is_refused(mistake):
     task = replace(PLAIN, name="bent", evaluate=rowwise(lambda key, x: (mistake(x), x[:2])))
-    with pytest.raises(UsageError, match="evaluate of task 'bent' uses NumPy, or if or float"):
+    with pytest.raises(UsageError, match="evaluate of task 'bent' uses NumPy, 'if' or float"):
         check(task)
 
 

@@ -1,12 +1,12 @@
 """Quality-diversity search with many evolution strategies at once (MEMES).
 
-    task = memes.tasks.arm()                    the problem; a custom one is memes.Task(...)
-    algorithm = memes.presets.memes(task)       an algorithm; memes.PRESETS has all of them
+    task = memes.tasks.arm()  # or a custom problem: memes.Task(...)
+    algorithm = memes.presets.memes(task)  # memes.PRESETS contains all presets
     run = memes.run(algorithm, generations=2000, out="runs/arm")
-    memes.plot.archive(run)                     and later memes.load_run("runs/arm")
+    memes.plot.archive(run)  # memes.load_run("runs/arm") loads the run again
 
-The modules of this package contain the parts of algorithms. Each name of this package is imported when
-it is first used, so that `import memes` is fast.
+The modules of this package contain the parts of algorithms. To keep `import memes` fast, each name is
+imported when it is first used.
 """
 
 from importlib import import_module

@@ -10,7 +10,7 @@ show the corresponding names of Algorithm 1 in quotes:
     evaluate  all means and samples are evaluated together
     tell      assess: one estimate per candidate
               insert: means enter the archive and the history    "update_archives"
-              learn:  stale counters, resets, a step per mean    "added_to_archive", "ES_step"
+              learn:  update stale counters, resets and means    "added_to_archive", "ES_step"
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         candidates: The candidates, with one estimate per candidate.
-        samples: The samples.
+        samples: The samples and their evaluations.
         faults: Number of invalid evaluations, by `Fault`.
         outside: Number of evaluations whose feature lies outside the bounds of the cells.
         transitions: Transitions of all evaluations, if the emitter learns from transitions.
@@ -249,8 +249,8 @@ class Algorithm:
     def insert(self, state: State, outcome: Outcome, fetch: Fetch = rows_at) -> tuple[State, Answer]:
         """Offer the batch to the archive, to the judge and to the history.
 
-        The function `fetch(x, row)` returns the genotypes that enter the archive. Therefore `x` may
-        contain indices of genotypes instead of genotypes.
+        The function `fetch(x, row)` returns the genotypes that enter the archive. Therefore, `x` may
+        contain indices of genotypes instead of the genotypes.
         """
         candidates = outcome.candidates
         found, offered = candidates.evaluation, candidates.offered
@@ -318,7 +318,7 @@ class Algorithm:
 
 
 UNNAMED = Algorithm.name  # name of algorithms that were not given a name
-MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, because int32 counts them
+MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, which are counted in int32
 MOST_NUMBERS = 2**40  # maximum number of entries per array
 
 
@@ -361,7 +361,7 @@ def compose(
     require_arrays(tessellation)
     require(
         tessellation.low.shape == (task.feature_dim,),
-        f"cells must have {task.feature_dim} features, as task '{task.name}' has, "
+        f"cells must have {task.feature_dim} features, like task '{task.name}', "
         f"got {tessellation.low.shape[0]}",
     )
     algorithm = Algorithm(
@@ -377,7 +377,7 @@ def compose(
     n = algorithm.batch_size
     require(
         n * task.cost <= MOST_ROWS and max(n, tessellation.count) * task.dim <= MOST_NUMBERS,
-        f"{n} evaluations per generation (lanes x samples) and {tessellation.count} cells, of "
-        f"{task.dim} entries each, are more than a machine can hold or count",
+        f"{n} evaluations per generation (lanes x samples) or {tessellation.count} cells are too many "
+        f"for genotypes of {task.dim} entries; use fewer lanes, samples or cells",
     )
     return algorithm

@@ -59,10 +59,9 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "shards": (int | None, 1),
 }
 SEEDS = 2**32
-# Runs require compilation. Runs also require that NaN is not an error, because NaN represents unknown
-# values.
+# Runs require compilation. NaN must not raise an error, because NaN represents unknown values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# In addition to the options, these entries must be equal for a run and the algorithm that continues it.
+# A run can be continued only by an algorithm with the same options and the same values of these entries.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -102,9 +101,9 @@ def run(
     saved.
 
     Seeds that run together form one batch, which is a `vmap` of the whole run on the device. Their
-    results agree with separate runs only up to rounding, because compiled batches round differently. A
-    long search can amplify these differences into a different, equally likely result. Seeds that run one
-    after the other share one compilation, and their results are bit-identical to separate runs.
+    results agree with separate runs only up to rounding, because compiled batches round differently. In
+    a long search, rounding differences can lead to a different, equally likely result. Seeds that run
+    one after the other share one compilation, and their results are bit-identical to separate runs.
 
     Args:
         algorithm: The algorithm, with its task. A task with `jit=False` is evaluated on the host.
@@ -143,7 +142,7 @@ def run(
     chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
     for each in chosen:
         check_types({"seeds": each}, {"seeds": int})
-    require(len(chosen) >= 1, "seeds must name at least one")
+    require(len(chosen) >= 1, "seeds must contain at least one seed, got none")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
     given = {
         "generations": _generations(algorithm, generations, evaluations),
@@ -173,9 +172,9 @@ def run(
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     if out is not None:
-        arrays_of(algorithm.cells)  # raises an error if they cannot be saved
+        arrays_of(algorithm.cells)  # raises an error if the cells cannot be saved
         check_beside(Path(out), header.config.seeds, overwrite)
-    folders = [folder and folder.absolute() for folder in folders]  # a simulator may change the folder
+    folders = [folder and folder.absolute() for folder in folders]  # a simulator may call `chdir`
     with in_words(out, algorithm), ExitStack() as stack:
         for folder in filter(None, folders):
             folder.mkdir(parents=True, exist_ok=True)
@@ -232,13 +231,12 @@ def resume(
     processes = process_group()
     progress = progress and processes.leads
     headers = load_headers(path)
-    processes.agree(
-        lambda: True
-    )  # wait until all processes have read the folders; then the first process may write
+    # Wait until all processes have read the folders. The first process writes to the folders below.
+    processes.agree(lambda: True)
     one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:
         headers = {folder: found for folder, found in headers.items() if found.config.seed in seeds}
-        require(bool(headers), f"seeds: '{path}' holds no run of {', '.join(map(str, seeds))}")
+        require(bool(headers), f"seeds: '{path}' contains no run of {', '.join(map(str, seeds))}")
     first = next(iter(headers))
     try:
         watching = with_usual(observers, headers[first].config.settings)
@@ -257,8 +255,9 @@ def resume(
         left = done < total or (done == total and not _concluded(folder, config, algorithm))
         require(
             left or not one,
-            f"the run in '{folder}' is finished: extend it with more than its {done} generations, "
-            f"by --generations {2 * done}" + ("" if generations is None else f"; got {total}"),
+            f"the run in '{folder}' is finished after {done} generations: extend it with more "
+            f"generations, such as --generations {2 * done}"
+            + ("" if generations is None else f"; got {total}"),
         )
         _check_same(here.config, config, folder)
         if left:
@@ -275,7 +274,7 @@ def resume(
             starts.append((on, folder.absolute() if processes.leads else None))
     require(
         bool(starts),
-        f"all runs in '{path}' are finished: extend them with more generations, by --generations N",
+        f"all runs in '{path}' are finished: extend them with more generations (--generations N)",
     )
     for name in ("generations", "seeds_together", "shards"):
         alike = len({getattr(header.config, name) for header, _ in starts}) == 1
@@ -346,11 +345,14 @@ def restored(kind: Any, settings: Mapping[str, Any]) -> Any:
 def check_jax() -> None:
     """Raise a `UsageError` if JAX has settings that runs do not support."""
     for name in IMPOSSIBLE:
-        require(not jax.config.values.get(name), f"{name} of JAX is set: memes does not run with it")
+        require(
+            not jax.config.values.get(name),
+            f"{name} of JAX is set: memes does not run with it; unset it",
+        )
 
 
 def _generations(algorithm: Algorithm, generations: int | None, evaluations: int | None) -> Any:
-    """Return the number of generations, or derive it from the number of evaluations."""
+    """Return the given number of generations, or derive it from the number of evaluations."""
     require(
         (generations is None) != (evaluations is None),
         "generations or evaluations must set the length of the run: give one of them, "
@@ -361,8 +363,8 @@ def _generations(algorithm: Algorithm, generations: int | None, evaluations: int
     each = algorithm.batch_size * algorithm.task.cost
     require(
         number_of(evaluations) >= each,
-        f"evaluations must be at least the {each:,} of one generation of {algorithm.name}, got "
-        f"{evaluations:,}; choose more, or a smaller batch",
+        f"evaluations must be at least {each:,} (one generation of {algorithm.name}), got "
+        f"{evaluations:,}; use more evaluations or a smaller batch",
     )
     return number_of(evaluations) // each
 
@@ -374,7 +376,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
         check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
         in_range = name != "seed" or 0 <= value < SEEDS
         require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
-        if name not in ("seed", "evaluations"):  # evaluations only determine the generations
+        if name not in ("seed", "evaluations"):  # `evaluations` only determines `generations`
             at_least(least, **{f"{name}{where}": value})
 
 

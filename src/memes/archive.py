@@ -116,11 +116,11 @@ class Archive:
             chosen = np.asarray(where)
             require(
                 chosen.shape == (self.cells.count,) and chosen.dtype == bool,
-                f"where must be a truth value for each of the {self.cells.count} cells, such as "
+                f"where must have one truth value per cell ({self.cells.count} cells), such as "
                 f"archive.feature[:, 0] > 0.5; got {chosen.dtype}{list(chosen.shape)}",
             )
         found = found[chosen[found]]
-        require(found.size > 0, "where: no cell that it selects holds an elite")
+        require(found.size > 0, "where must select a cell that contains an elite, got only empty cells")
         return self._at(int(found[np.argmax(np.asarray(self.fitness)[found])]))
 
     def nearest(self, feature: Numbers) -> Elite:
@@ -135,7 +135,7 @@ class Archive:
         wanted = np.asarray(feature)
         require(
             wanted.shape == low.shape,
-            f"feature must have {low.size} entries, one for each feature of the task, "
+            f"feature must have {low.size} entries, one per feature of the task, "
             f"got {wanted.size if wanted.ndim == 1 else list(wanted.shape)}",
         )
         given = " ".join(map(str, wanted))
@@ -307,7 +307,7 @@ class Archive:
 
     def _require_extras(self, argument: str, given: Mapping[str, Any]) -> None:
         names, theirs = (", ".join(sorted(each)) or "none" for each in (self.extras, given))
-        require(names == theirs, f"{argument} must be the extras of the archive, {names}; got {theirs}")
+        require(names == theirs, f"{argument} must have the archive's extras ({names}), got {theirs}")
 
     def _repr_html_(self) -> str | None:
         """Return HTML that shows the archive in a notebook, with numbers and a figure."""
@@ -409,7 +409,7 @@ def outside(evaluation: Evaluation, cells: Cells) -> Int[Array, ""]:
     return jnp.sum(beyond & finite(evaluation), dtype=jnp.int32)
 
 
-# A function `(x, row[w]) -> genotypes[w, d]`.
+# A function `(x, row[w]) -> genotypes[w, d]` that returns the genotypes of the given rows.
 Fetch = Callable[[Array, Array], Array]
 
 

@@ -96,8 +96,8 @@ class CVT:
     def index(self, feature: Features) -> Int[Array, "*n"]:
         """Return the index of the cell that contains each finite feature."""
         width = self.high - self.low
-        # Points are clipped, because rounding far outside the bounds would hide differences between
-        # centroids.
+        # Points are clipped, because the distances from a point far outside the bounds to several
+        # centroids would be equal after rounding.
         position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
         flat = position.reshape(-1, self.low.shape[0])
         cell = _nearest(flat, (self.centroids - self.low) / width)
@@ -125,8 +125,8 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
     require(min(shape) >= 1, f"resolution must be at least 1 in each feature, got {tuple(shape)}")
     require(
         math.prod(shape) <= MAX_CELLS,
-        f"resolution must give at most {MAX_CELLS:,} cells, got {math.prod(shape):,}; use fewer, or a "
-        "tessellation (cvt)",
+        f"resolution must give at most {MAX_CELLS:,} cells, got {math.prod(shape):,}; use fewer cells, "
+        "or a tessellation (cvt)",
     )
     return Grid(*_bounds(task), tuple(int(s) for s in shape))
 
@@ -134,7 +134,7 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
 def cvt(
     key: Key[Array, ""], task: Task, centroids: int, *, points: int = 50_000, iterations: int = 20
 ) -> CVT:
-    """Make a centroidal Voronoi tessellation of the task's feature box, by Lloyd's algorithm.
+    """Make a centroidal Voronoi tessellation of the task's feature space with Lloyd's algorithm.
 
     Args:
         key: PRNG key of the random points.
@@ -172,7 +172,7 @@ def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
 
 def _bounds(task: Task) -> tuple[Array, Array]:
     bounds = (np.asarray(bound, np.float32) for bound in (task.feature_low, task.feature_high))
-    low, high = map(jax.device_put, bounds)  # `device_put` compiles nothing
+    low, high = map(jax.device_put, bounds)  # `device_put` needs no compilation
     return low, high
 
 

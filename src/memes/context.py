@@ -59,11 +59,12 @@ class Context:
     Attributes:
         task: The task.
         generation: Number of the generation.
-        archive: The archive. During `tell`, it includes this generation.
+        archive: The archive. During `tell`, it includes the candidates of this generation.
         parents: The individuals from which selectors choose: the elites of the archive or the
-            individuals of the judge. During `tell`, they include this generation.
-        past: The history. During `tell`, it includes this generation.
-        compare: `(evaluation[*n]) -> Comparison`, which uses the judge's state before this generation.
+            individuals of the judge. During `tell`, they include the candidates of this generation.
+        past: The history. During `tell`, it includes the candidates of this generation.
+        compare: `(evaluation[*n]) -> Comparison`, which compares evaluations with the judge's state
+            before this generation.
         transitions: Transitions of all evaluations during `tell`, if the emitter learns from
             transitions.
     """

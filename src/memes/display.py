@@ -1,7 +1,7 @@
 """Access to the plotting functions for the lower layers of the package.
 
-This module cannot import the plotting functions, which are in a higher layer. The package sets `plots`
-on import instead.
+This module cannot import the plotting functions, which are in a higher layer. Instead, `memes.__init__`
+sets `plots`.
 """
 
 from __future__ import annotations

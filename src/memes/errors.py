@@ -39,8 +39,8 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
-LONGEST_NAME = 500  # characters
-# The largest accepted integer. No machine could store or compute larger counts.
+LONGEST_NAME = 500  # maximum number of characters of a name
+# The largest accepted integer. Larger counts would exceed the memory of any machine.
 MOST = 10**8
 # The range of normal float32 numbers. Smaller numbers lose precision.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
@@ -179,8 +179,8 @@ def _direct_url() -> Any:
 def show_mujoco_warnings() -> None:
     """Print each of MuJoCo's warnings once, instead of writing it to a file in the current folder.
 
-    An existing handler is kept. The new handler must not raise, because an exception would end the
-    process.
+    If MuJoCo already has a warning handler, this handler is kept. The new handler must not raise
+    exceptions, because they would end the process.
     """
     import mujoco
 
@@ -190,7 +190,7 @@ def show_mujoco_warnings() -> None:
 
 @cache
 def _show_once(message: str) -> None:
-    print(f"MuJoCo warns: {message}", file=sys.stderr)
+    print(f"MuJoCo warning: {message}", file=sys.stderr)
 
 
 def place_of(error: BaseException) -> str:

@@ -189,7 +189,7 @@ def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Ar
     The mean is over the `neighbours` nearest features, or over all features if the history has fewer. If
     the history is empty, the novelty is 0.
     """
-    # An invalid point is infinitely far away, so it is never among the nearest.
+    # Invalid points are placed at infinity, so they are never among the nearest.
     points = jnp.where(past.valid[:, None], past.feature, jnp.inf)
     return _mean_distance(nearest(query, points, neighbours))
 

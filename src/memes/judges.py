@@ -175,8 +175,8 @@ class Thresholds:
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
-        # The fitness is summed per candidate instead of scattered to the cells, because the order of
-        # additions must be fixed.
+        # The fitness is summed per candidate, because a scatter to the cells would not have a fixed
+        # order of additions.
         together = (cell[:, None] == cell) & accepted
         count = jnp.sum(together, axis=1)
         mean = jnp.sum(jnp.where(together, evaluation.fitness, 0.0), axis=1) / jnp.maximum(count, 1)

@@ -64,16 +64,16 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# All metrics are compiled as one program. Separate programs would not be faster.
+# All metrics are compiled as one program, because separate programs would not be faster.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
     """Return the relative decrease of each metric from the illusory to the corrected archive.
 
-    Fitness is measured relative to `min_fitness`, as in the QD-score. A loss of 0 means that nothing is
-    lost. A loss of 1 is a total loss, for example if no elite survives. If a metric of the illusory
-    archive is 0, the loss of this metric is NaN.
+    Fitness is measured relative to `min_fitness`, as in the QD-score. A loss of 0 means that the
+    metric is unchanged. A loss of 1 is a total loss, for example if no elite survives. If a metric of
+    the illusory archive is 0, the loss of this metric is NaN.
     """
     before, after = scored(illusory, min_fitness), scored(corrected, min_fitness)
     nothing_left = float(after["coverage"]) == 0
@@ -307,7 +307,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
 
 
 class Totals(NamedTuple):
-    """Sums since the start of a run, as int64 arrays, from which the cumulative columns are derived."""
+    """Sums since the start of a run, as int64 arrays. `accumulate` derives the cumulative columns."""
 
     samples: np.ndarray
     candidates: np.ndarray

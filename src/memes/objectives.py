@@ -45,7 +45,7 @@ class Objective(Protocol):
 
 
 class Stateless:
-    """The methods of an objective without a state, whose candidates all have the same kind.
+    """A base class for objectives without a state, whose candidates all have the same kind.
 
     Attributes:
         purpose: The `Kind` of the candidates.
@@ -100,7 +100,7 @@ def _beaten_by_pairs(values: Array, valid: Array) -> Array:
 def _beaten_by_sorting(values: Array, valid: Array) -> Array:
     """Compute the result of `_beaten_by_pairs` by sorting, in O(M log M) operations."""
     behind = jnp.where(valid, values, jnp.inf)  # invalid entries are sorted last
-    # Of n valid entries, the entry of rank r is above r - 1 entries and below n - r entries. Equal
+    # Among n valid entries, the entry of rank r is above r - 1 entries and below n - r entries. Equal
     # entries get the mean of their ranks.
     ranks: Array = jax.scipy.stats.rankdata(behind, axis=-1)
     return 2 * ranks - 1 - jnp.sum(valid, axis=-1, keepdims=True)
@@ -179,9 +179,9 @@ class Novelty(Stateless):
 class DominatedNovelty(Stateless):
     """An objective that ranks samples by dominated novelty, for exploration.
 
-    This score is the mean distance to the nearest fitter parents. The parents are the individuals of the
-    archive or of the judge. The docstring of `judges.DNSPopulation` contains the formula. Samples that
-    are fitter than all parents rank first.
+    Dominated novelty is the mean distance to the nearest fitter parents. The parents are the individuals
+    of the archive or of the judge. The docstring of `judges.DNSPopulation` contains the formula. Samples
+    that are fitter than all parents rank first.
 
     Attributes:
         neighbours: Number of nearest fitter individuals.
@@ -240,10 +240,10 @@ class Accepted:
     """An objective with positive utilities for the samples that the judge would accept.
 
     The utility of an accepted sample is 1 plus its utility under another objective. All other samples
-    have utility 0. The judge is used in its state before this generation. A strategy whose parents are
-    the samples with positive utility learns only from accepted samples, as in CMA-ME. Reference:
-    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
-    2020, arXiv:1912.02400.
+    have utility 0. Samples are compared with the judge's state before this generation. A strategy whose
+    parents are the samples with positive utility learns only from accepted samples, as in CMA-ME.
+    Reference: Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior
+    Space, GECCO 2020, arXiv:1912.02400.
 
     Attributes:
         objective: The objective that ranks the samples.

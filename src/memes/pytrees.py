@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def in_32_bits(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function create 32-bit arrays, even if JAX is configured for 64-bit arrays."""
+    """Wrap a function so that it creates 32-bit arrays, even if JAX is configured for 64-bit arrays."""
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
@@ -150,7 +150,7 @@ class TreeGenotypes:
         shapes = [array.shape for array in arrays]
         require(
             shapes == self.shapes,
-            f"tree must have arrays of floats with the shapes {self.shapes} of make, got {shapes}",
+            f"tree must have float arrays of shapes {self.shapes}, like trees of make, got {shapes}",
         )
         parts = [arrays[i].T if transposed else arrays[i] for i, transposed in self._layout]
         return jnp.concatenate([jnp.ravel(part).astype(jnp.float32) for part in parts])
@@ -191,7 +191,7 @@ class TreeGenotypes:
     @cached_property
     @in_32_bits
     def _example(self) -> tuple[list[Any], Any]:
-        with jax.ensure_compile_time_eval():  # makes constants even during tracing
+        with jax.ensure_compile_time_eval():  # computes constants even during tracing
             leaves, structure = jax.tree.flatten(self.make(jax.random.key(0)))
         require(
             any(map(is_floats, leaves)),

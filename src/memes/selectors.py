@@ -162,7 +162,7 @@ class FittestOfLatest:
         """Choose n elites."""
         parents = context.parents
         _, recent = jax.lax.top_k(parents.generation, min(self.latest, parents.generation.shape[0]))
-        # Elites of other cells get the lowest finite score. Empty cells are excluded in any case.
+        # Elites outside the recent cells get the lowest finite score. Empty cells are excluded later.
         lowest = jnp.full_like(parents.fitness, np.finfo(np.float32).min)
         score = lowest.at[recent].set(parents.fitness[recent])
         return _one_of_best(key, context, n, min(self.count, self.latest), score)

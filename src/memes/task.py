@@ -105,7 +105,8 @@ class Task:
     Attributes:
         name: Short name, used in files and figures.
         dim: Number of genotype entries, d.
-        feature_low: Lower bound of each feature. Features outside the bounds belong to the border cells.
+        feature_low: Lower bound of each feature. Features outside the bounds are assigned to cells at
+            the edge.
         feature_high: Upper bound of each feature.
         init: `(key, n) -> x[n, d]`, which draws random initial genotypes.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple of `fitness[n]`, `feature[n, k]`
@@ -181,7 +182,8 @@ class Task:
         of_trees = self.dim if self.trees is None else self.trees.dim
         require(
             self.dim == of_trees,
-            f"dim of task '{self.name}' must be {of_trees}, as its trees have, got {self.dim}",
+            f"dim of task '{self.name}' must be {of_trees}, the number of entries of its trees, got "
+            f"{self.dim}",
         )
         least = self.min_fitness
         require(
@@ -336,7 +338,7 @@ def _as_extras(task: Task, n: int, extras: Any) -> dict[str, Array]:
         value = np.asarray(given) if not task.jit and isinstance(given, (list, tuple)) else given
         require(
             hasattr(value, "dtype") and np.shape(value)[:1] == (n,),
-            f"{which} must have an array [{n}, ...] for '{name}', a row per genotype, got "
+            f"{which} must have an array [{n}, ...] for '{name}', one row per genotype, got "
             f"{np.shape(value) if hasattr(value, 'dtype') else type(given).__name__}",
         )
         found[name] = jnp.asarray(value, extra_like(which, name, value).dtype)
@@ -418,7 +420,7 @@ def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
         like = jax.eval_shape(lambda: jnp.zeros(like))
     dtype = getattr(like, "dtype", None)
     require(
-        getattr(dtype, "kind", "") in tuple("biufc"),  # files cannot store bfloat16 and keys
+        getattr(dtype, "kind", "") in tuple("biufc"),  # files cannot store bfloat16 or keys
         f"{which} must have numbers or truth values of NumPy's types for '{name}', got {dtype}",
     )
     return _shaped(like.shape, np.dtype(IN_32_BITS.get(str(dtype), dtype)))

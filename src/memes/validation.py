@@ -22,7 +22,7 @@ def fits(value: Any, hint: Any) -> bool:
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return any(fits(value, part) for part in parts)
-    if kind is tuple:  # lists of any length are accepted too, because files contain lists
+    if kind is tuple:  # lists are also accepted, because files store tuples as lists
         return isinstance(value, (tuple, list)) and all(fits(x, parts[0]) for x in value)
     if kind is dict:
         return isinstance(value, dict) and all(fits(each, parts[1]) for each in value.values())

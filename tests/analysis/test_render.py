@@ -94,7 +94,7 @@ def test_a_tile_is_at_the_position_of_its_features(name):
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 2), (3, 2, 2, 2, 2, 3)])
 def test_the_first_two_features_span_the_inner_grids(shape):
-    """Each further pair of features arranges these grids in an outer grid, with lines between them."""
+    """Each further pair of features arranges the inner grids in an outer grid, separated by lines."""
     found = layout(grid(*shape))
     for cell, index in enumerate(np.ndindex(shape)):
         x = y = 0.5

@@ -133,7 +133,7 @@ def test_a_scale_does_not_change_options_that_define_a_preset():
 
 
 def test_a_preset_that_binds_an_option_is_resumed_by_its_name():
-    """A run that overrides this option keeps the name of its preset."""
+    """A run that overrides an option of `me-128` is still named `me-128`."""
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
@@ -239,9 +239,9 @@ WRONG = {
     "must return feature of shape (4, 2), got (2, 4)": ["run", "mine:transposed"],
     "must return feature as one array, got a list": ["run", "mine:listed"],
     "must return (fitness, feature), got dict": ["run", "mine:dictionary"],
-    "uses NumPy, or if or float(), on values that JAX traces": ["run", "mine:with_numpy"],
+    "uses NumPy, 'if' or float() on values that JAX traces": ["run", "mine:with_numpy"],
     "must be a function that returns a Task, got int": ["run", "mine:no_task"],
-    "its option 'sigma' has the name of another option": ["run", "mine:clash"],
+    "option 'sigma' has the same name as another option": ["run", "mine:clash"],
     "must take keyword-only parameters, got 'size'": ["run", "mine:positional"],
     "must be module:name or file.py:name": ["run", ":task"],
     "unexpected 'all': options begin with --": ["list", "all"],
@@ -277,11 +277,11 @@ WRONG = {
     "'nothing' does not contain a run: it": ["resume", "nothing"],
     "'typo.toml' does not contain a run": ["resume", "typo.toml"],
     "'taken/config.json' is damaged": ["resume", "taken"],
-    "'done' is finished: extend it with more than its 3 generations, by --generations 6": [
+    "'done' is finished after 3 generations: extend it with more generations, such as --generations 6": [
         "resume",
         "done",
     ],
-    "by --generations 6; got 2": ["resume", "done", "--generations", "2"],
+    "such as --generations 6; got 2": ["resume", "done", "--generations", "2"],
     "generations must be at least 1, got -1": ["resume", "done", "--generations", "-1"],
     "dim of the run in 'done' is 4, got 3": ["resume", "done", "--task", "mine:arm", *LONGER],
     "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
@@ -294,7 +294,7 @@ WRONG = {
         "reseeded",
         *LONGER,
     ],
-    "damaged/checkpoints' can be read; remove them to start again": [
+    "damaged/checkpoints' can be read; remove all of them to start again": [
         "resume",
         "damaged",
         "--quiet",
@@ -309,7 +309,7 @@ WRONG = {
     "--no-offer-samples is an option of memes, memes-all, memes-sampling": [
         *("run", "arm", "--algorithm", "me", "--no-offer-samples"),
     ],
-    "key 'pool' of 'others.toml' is an option of cma-me, not of memes; put it below the heading": [
+    "key 'pool' of 'others.toml' is an option of cma-me, not of memes; move it": [
         *("run", "arm", "--config", "others.toml"),
     ],
     "--lanes must be INT, got 'many'": ["run", "arm", "--lanes", "many"],
@@ -444,7 +444,7 @@ WRONG_CALLS = {
     "fitness must be float, got 'much'": lambda: memes.noisy(ARM, fitness="much"),
     "'done/done' does not contain a run": lambda: memes.load_run("done/done"),
     "there is no file 'nothing.npz'": lambda: memes.load_archive("nothing.npz"),
-    "'mine.py' is damaged or not what its name says": lambda: memes.load_archive("mine.py"),
+    "'mine.py' is damaged or has the wrong format": lambda: memes.load_archive("mine.py"),
     "algorithm of the run in 'done' is memes, got me": lambda: memes.resume(
         small(), "done", generations=9
     ),
@@ -505,7 +505,7 @@ def test_help_does_not_load_jax():
 @pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_examples_run(example, capfd):
-    if example == "episodes.py":  # its workers import it as a module
+    if example == "episodes.py":  # its workers import the file as a module
         quickly = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiles faster
         words = [sys.executable, "-W", "error", EXAMPLES / example]
         assert subprocess.run(words, env=quickly).returncode == 0, capfd.readouterr().err

@@ -159,7 +159,7 @@ def test_a_name_is_not_similar_to_an_unrelated_one():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("run own.py", "add the name of what to use from it, such as own.py:leg, own.py:task\n"),
+        ("run own.py", "add the name of an object in the file, such as own.py:leg, own.py:task\n"),
         ("run arm --algorithm own.py", "such as own.py:bare, own.py:named\n"),
         ("run arm --algorithm me --lanes 4", "--lanes is an option of memes, memes-all"),
         ("run point-maze --joints 4", "--joints is an option of task arm, noisy-arm, not of point-maze"),

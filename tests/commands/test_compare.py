@@ -104,7 +104,7 @@ def test_at_returns_nan_if_the_latest_value_is_too_old():
 def test_a_run_that_is_given_twice_counts_once():
     run = made(about=replace(made().about, when="2024-07-14T10:00:00+00:00"))
     assert group([run, run._replace(steps={})])["arm"]["memes"] == [run]
-    with pytest.raises(UsageError, match="both of task arm"):
+    with pytest.raises(UsageError, match="have the same task"):
         group([run, run._replace(about=replace(run.about, when="2024-07-14T11:00:00+00:00"))])
 
 
@@ -131,7 +131,7 @@ def test_labels_include_options_that_differ_within_a_task():
 
 
 def test_runs_with_equal_seeds_or_different_cells_are_refused():
-    with pytest.raises(UsageError, match=r"'a' and 'c' are both of task arm, memes, seed 0"):
+    with pytest.raises(UsageError, match=r"'a' and 'c' have the same task .*arm.*memes.*seed \(0\)"):
         group([made(), made(seed=1), made()], ["a", "b", "c"])
     other = made(seed=1, about=RunFacts(cells=(6, 6)))
     with pytest.raises(UsageError, match=r"'a' has 3 x 2 over .* and 'b' has 6 x 6 over"):
@@ -155,7 +155,7 @@ def test_composed_algorithms_are_distinguished_by_their_names(tmp_path):
         memes.resume(other, tmp_path / "short", generations=2)
 
     runs = list(map(summarise, (run(0.1, "a"), run(0.5, "b"))))
-    with pytest.raises(UsageError, match=r"are both of task arm, composed, seed 0: .*name=\.\.\."):
+    with pytest.raises(UsageError, match=r"have the same task .*composed.*seed \(0\); .*name=\.\.\."):
         group(
             [runs[0], runs[1]._replace(about=replace(runs[1].about, when="2024-07-14T11:00:00+00:00"))]
         )
@@ -184,7 +184,7 @@ def test_corrected_scores_are_the_main_view_if_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run has twice as many generations as the other, but half as many evaluations in each."""
+    """One run has twice as many generations, but half as many evaluations per generation."""
 
     def rows(run, *generations):
         at_them = np.array(generations)
@@ -286,7 +286,8 @@ def test_an_algorithm_whose_runs_are_all_short_is_included_with_a_note():
     assert (kept, notes) == (runs, [])
     (note,) = [note for note in tables.notes(group(list(kept.values()))) if "generations" in note]
     assert note == (
-        "arm: equal generations are only 9, because me-es, seed 0, has no more; the median run has 100."
+        "arm: runs are compared after only 9 generations, the length of me-es, seed 0; the median is "
+        "100 generations."
     )
 
 
@@ -389,9 +390,9 @@ def test_lifespans_steps_times_and_seeds():
 
 def test_too_few_seeds_are_noted():
     alone = tables.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
-    assert alone == ["arm: memes has one seed: no interval and no test."]
+    assert alone == ["arm: memes has one seed, and therefore no interval and no test."]
     few, _ = tables.notes(group([run for run in RUNS if run.seed < 3]))
-    assert "no corrected p below 0.1" in few
+    assert "cannot give a corrected p below 0.1" in few
     (spent,) = tables.notes(group(RUNS))
     assert "different numbers of evaluations" in spent
     by_title = report.pair_tables(tables.tests(group([made(), made(algorithm="me")])))

@@ -214,7 +214,7 @@ def test_a_simulator_may_change_the_current_folder_at_its_first_evaluation(here,
 
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
-    """This also applies to modules that are imported later."""
+    """The module may be imported before or after the task file."""
     before = dict(sys.modules)
     sys.modules.pop("queue", None)
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
@@ -270,7 +270,7 @@ def test_resume_mentions_changes_of_code_and_device(here, capsys):
     config = json.loads(Path("run/config.json").read_text())
     summary = json.loads(Path("run/summary.json").read_text())
     for device in (config["device"], summary["about"]["device"]):
-        assert device.split(", shared by")[0] == "abacus, then cpu: cpu"  # other tests may use it too
+        assert device.split(", shared by")[0] == "abacus, then cpu: cpu"  # tests share the device
 
 
 @pytest.mark.parametrize(

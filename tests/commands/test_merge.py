@@ -67,14 +67,14 @@ def test_archives_that_cannot_be_merged_give_an_error_message(capsys):
         "RUN: 'wide.npz' does not fit 'a.npz': other must have genotypes of 2 entries, got 3": [
             *("a.npz", "wide.npz", "--out", "new.npz")
         ],
-        "'two' is of other": ["one", "two", "--out", "new.npz"],
+        "'two' is a run of other": ["one", "two", "--out", "new.npz"],
         "out: 'taken.npz' exists; choose another file": ["a.npz", "--out", "taken.npz"],
         "out must be a file that ends with .npz, got 'new'": ["a.npz", "--out", "new"],
         "out: there is no folder 'nowhere'": ["a.npz", "--out", "nowhere/new.npz"],
-        "out must not be a file of a run, but 'one/lanes.npz' is one": [
+        "out must not be a file of a run, but 'one/lanes.npz' belongs to": [
             *("a.npz", "--out", "one/lanes.npz")
         ],
-        "'one/checkpoints/00000099.npz' is one of": [
+        "'one/checkpoints/00000099.npz' belongs to": [
             *("a.npz", "--out", "one/checkpoints/00000099.npz")
         ],
         "RUN: there is no file or folder 'b.npz'": ["b.npz", "--out", "new.npz"],

@@ -150,7 +150,7 @@ def after_step(engine, states):
 def kit():
     """The helpers of this file.
 
-    `kit.states(name, n)` and `kit.load(name)` accept the names of our models.
+    `kit.states(name, n)` and `kit.load(name)` accept the names of models of the library and the tests.
     """
 
     def states(name, n, seed=0, **options):

@@ -9,7 +9,7 @@ from memes import physics
 MODELS = ("ant", "hexapod", "hopper", "ball_arm", "walls", "capsules", "unlike_legs", "shapes")
 LIMITED = ("ant", "hexapod", "hopper", "capsules", "unlike_legs")
 INTEGRATORS = ("euler", "rk4", "implicitfast")
-FREE = ("walls", "capsules")  # models with free bodies, which are refused with implicitfast
+FREE = ("walls", "capsules")  # models with free bodies, which are rejected with implicitfast
 integrated = pytest.mark.parametrize(
     ("name", "integrator"),
     [(m, i) for m in MODELS for i in INTEGRATORS if not (m in FREE and i == "implicitfast")],

@@ -228,9 +228,9 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Ten seeds of MEMES and of `TENFOLD`, and five seeds of all other labels, are enough.
+    """Ten seeds of MEMES and of `TENFOLD`, and five seeds of all other labels, can refute every claim.
 
-    This does not apply to AntTrap.
+    Claims on AntTrap are not tested here.
     """
     runs = [
         run
@@ -305,7 +305,7 @@ def test_claims_are_shown_by_uncorrected_and_refuted_by_corrected_p():
     seven = all_of([above(qd("b"), qd("a"))] * 7, found)
     assert seven.verdict is Verdict.INCONCLUSIVE
     assert "p = 0.0079, 0.056 corrected" in seven.numbers[0]
-    assert seven.numbers[-1] == "so few seeds cannot refute it: the least corrected p is 0.056"
+    assert seven.numbers[-1] == "too few seeds to refute the claim: the corrected p is at least 0.056"
     assert (seven.p, seven.corrected_p) == pytest.approx((2 / 252, 7 * 2 / 252))
 
 
@@ -342,7 +342,9 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
     )
     outcome = all_of([above(qd("a"), qd("b"))], found)
     assert outcome.verdict is Verdict.REPRODUCED
-    assert outcome.numbers[0].endswith("p = 0.029 (by means 0.8 against 1: -20.0%, p = 0.013)")
+    assert outcome.numbers[0].endswith(
+        "p = 0.029 (corrected by means: 0.8 against 1: -20.0%, p = 0.013)"
+    )
     assert "by means" not in all_of([above(coverage("a"), coverage("b"))], found).numbers[0]
 
 
@@ -564,7 +566,7 @@ def test_runs_without_a_commit_are_marked():
         for run in summaries
     ]
     page = results.page(judge(summaries, ["arm"]), summaries)
-    assert "commit 0123456, abcdef0-dirty; without a commit 10 runs: memes-all (10)" in page
+    assert "commit 0123456, abcdef0-dirty; 10 runs without a commit: memes-all (10)" in page
     row = next(line for line in page.splitlines() if line.startswith("| C3 |"))
     assert row.endswith("| 0123456, unknown |")
     row = next(line for line in page.splitlines() if line.startswith("| C1 |"))

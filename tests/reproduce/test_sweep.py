@@ -86,7 +86,7 @@ def test_runs_with_a_summary_are_not_repeated(swept, asked, tmp_path, capsys):
     assert main([*elsewhere, "--report-only"]) == 0
     assert asked == {}
     assert main([*elsewhere, "--report-only", "--generations", "5"]) == 2  # no such runs exist
-    assert "there are none for these experiments" in capsys.readouterr().err
+    assert "found no runs of these experiments" in capsys.readouterr().err
 
 
 def test_only_missing_seeds_are_run(swept, asked, tmp_path):
@@ -99,7 +99,7 @@ def test_only_missing_seeds_are_run(swept, asked, tmp_path):
 
 
 class Stop:
-    """Sends a signal when the metrics of all runs together have a given number of rows."""
+    """A patch that sends a signal when the metrics of all runs together have a given number of rows."""
 
     def __init__(self, monkeypatch, rows, which=signal.SIGINT):
         self.rows, self._write = 0, observers.folders.append_metrics
@@ -186,7 +186,7 @@ def test_no_run_starts_after_the_time_limit(swept, asked, tmp_path, monkeypatch,
         limits = ["--seeds-per-batch", "1", "--minutes", "1", "--runs-only"]
         assert main([*words, str(tmp_path), *limits]) == 0
     printed = capsys.readouterr()
-    assert "1 minutes are over: the same command continues" in printed.err
+    assert "stopped after 1 minutes; run the same command again to continue" in printed.err
     assert "1 of 2 runs" in printed.out
     assert set(summaries(tmp_path)) == {("me", 0)}
     assert not (tmp_path / "laptop/claims.md").exists()
@@ -320,7 +320,7 @@ def test_the_list_shows_planned_runs(capsys):
         (["main", "--generations", "0"], "generations must be at least 1"),
         (["main", "--minutes", "0"], "minutes must be more than 0"),
         (["main", "--runs-only", "--report-only"], "exclude each other"),
-        (["sampling", "--tasks", "arm"], "tasks: nothing to run of sampling on arm"),
+        (["sampling", "--tasks", "arm"], "tasks: no runs of sampling on arm"),
         (["main", "--summaries", "nowhere"], "there is no file or folder 'nowhere'"),
     ],
 )

@@ -10,7 +10,7 @@ from memes.store import changes as store
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 FOUR = ("memes", "me", "me-es", "cma-me")
-GENERATIONS = 45  # not one of `change_log.marks`
+GENERATIONS = 45  # a generation that is not in `change_log.marks`
 OTHERS = sorted(set(memes.PRESETS) - set(FOUR))
 NAMES = [*FOUR, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
 
@@ -64,7 +64,7 @@ def test_files_do_not_depend_on_kills(rows, tmp_path, killed_at):
         out = tmp_path / f"{kind}-{at}"
         with killed_at(at, store, kind):
             run("me", out, rows=rows)
-        with killed_at(3, store, kind, after=True):  # killed again, after it has written
+        with killed_at(3, store, kind, after=True):  # killed again, after the write
             resume("me", out)
         resume("me", out)
         assert contents(out) == whole, (kind, at)

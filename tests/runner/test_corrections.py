@@ -197,7 +197,7 @@ def test_elites_are_re_evaluated_in_smaller_batches_if_memory_is_short(
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
     cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})
     printed = " ".join(capsys.readouterr().err.split())
-    assert "that is too much memory: re-evaluating in batches of 1 evaluations" in printed
+    assert "too little memory: re-evaluating in batches of 1 evaluations" in printed
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), cut.correction, whole.correction
     )

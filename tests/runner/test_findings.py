@@ -64,11 +64,11 @@ def test_noise_that_contradicts_the_declaration_is_found(uncertain, differs, sen
 def test_findings_are_fatal_only_if_all_evaluations_are_unusable(value):
     (found,) = findings(TASK, seen(np.full(8, value), np.zeros((8, 2))))
     assert found.fatal
-    assert "of 8 evaluations of random genotypes 8 are" in found.sentence
+    assert "for 8 random genotypes: 8 are" in found.sentence
     fitness = np.array([value] * 7 + [1.0])
     (found,) = findings(TASK, seen(fitness, np.full((8, 2), 0.5)))
     assert not found.fatal
-    assert "of 8 evaluations of task 'plain' 7 are" in found.sentence
+    assert "among 8 evaluations of task 'plain', 7 are" in found.sentence
 
 
 def test_features_outside_the_bounds_are_found_with_suggested_bounds():
@@ -115,7 +115,7 @@ def test_an_unsuitable_min_fitness_is_found(min_fitness, sentence):
 def test_without_usable_evaluations_fitness_and_bounds_have_no_findings():
     empty = Observations(10, (0, 0, 0), 9, np.zeros(0), np.zeros((0, 2)))
     (found,) = findings(TASK, empty)
-    assert found.sentence.endswith("count for cells at the edge")
+    assert found.sentence.endswith("are assigned to cells at the edge")
 
 
 def noise_in_loop(keys, x):

@@ -263,7 +263,7 @@ def test_a_run_whose_first_generation_has_no_usable_evaluation_ends_with_an_erro
         return (jnp if jit else np).full(len(x), value), x[:, :2]
 
     algorithm = memes.presets.me(replace(ARM, evaluate=evaluate, jit=jit), batch=8)
-    with pytest.raises(memes.UsageError, match="of 8 evaluations of random genotypes 8 are"):
+    with pytest.raises(memes.UsageError, match="for 8 random genotypes: 8 are"):
         memes.run(algorithm, generations=3, out=tmp_path / "run", progress=False)
     assert (tmp_path / "run/metrics.csv").read_text() == ""
 

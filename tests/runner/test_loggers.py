@@ -146,7 +146,7 @@ def test_a_module_like_wandb_gets_the_numbers_of_the_tables(like_wandb):
 
 def test_a_logger_that_does_not_start_gives_an_error_message(like_wandb):
     Path("likewandb.py").write_text("def init():\n    raise KeyError('nobody is logged in')")
-    with pytest.raises(memes.UsageError, match="track: likewandb does not start: KeyError: 'nobody is"):
+    with pytest.raises(memes.UsageError, match="track: likewandb failed to start: KeyError: 'nobody is"):
         memes.run(algorithm, observers=[memes.Logger("likewandb")], **OPTIONS)
 
 
@@ -185,7 +185,7 @@ def test_commands_track_runs_and_resumed_runs(like_wandb):
     )
     assert [row["step"] for row in like_wandb() if "step" in row] == [1, 2, 3]
     assert main(["resume", "run", "--generations", "5", "--quiet"]) == 0
-    assert len(list(Path("run/tensorboard").iterdir())) == 1  # resuming imports no modules by itself
+    assert len(list(Path("run/tensorboard").iterdir())) == 1  # `resume` does not start loggers by itself
     words = ["resume", "run", "--generations", "7", "--track", "likewandb", "--quiet"]
     assert main(words) == 0
     assert [row["step"] for row in like_wandb() if "step" in row] == [1, 2, 3, 6, 7]

@@ -181,7 +181,7 @@ def test_a_folder_with_a_run_is_refused_and_unchanged(saved):
 def test_overwriting_replaces_only_the_files_of_the_run(saved, tmp_path):
     out = tmp_path / "run"
     quick = {"generations": 3, "progress": False, "observers": [memes.Figures(draw=False)]}
-    memes.run(variation, out=out, overwrite=True, **quick)  # there is nothing to replace yet
+    memes.run(variation, out=out, overwrite=True, **quick)  # the folder does not exist yet
     (out / "notes.txt").write_text("mine")
     (out / "figures").mkdir()
     (out / "figures/curves.png").write_text("of the old run")
@@ -210,12 +210,12 @@ def test_overwriting_replaces_only_the_files_of_the_run(saved, tmp_path):
         (
             {"config.json": '{"learning_rate": 3}'},
             {},
-            "config.json' is damaged or not what its name says",
+            "config.json' is damaged or has the wrong format",
         ),
         ({"checkpoints/7.npz": ""}, {}, "out must not contain checkpoints of another run"),
         ({"changes.bin": "mine"}, {}, "contains '.*changes.bin' and no run"),
         ({"figures/curves.png": "mine"}, {}, "contains '.*figures/curves.png' and no run"),
-        ({".lock": "of yarn"}, {}, "is not a lock of memes"),
+        ({".lock": "of yarn"}, {}, "is not a lock file of memes"),
     ],
 )
 def test_a_wrong_use_overwrites_nothing(tmp_path, files, options, sentence):
@@ -265,7 +265,7 @@ def test_remove_run_removes_all_files_of_a_run(tmp_path):
 def test_nothing_is_removed_if_config_json_is_not_that_of_a_run(tmp_path):
     for name in ("config.json", "metrics.csv"):
         (tmp_path / name).write_text('{"model": "mine"}')
-    with pytest.raises(memes.UsageError, match=r"config.json' is damaged or not what its name says"):
+    with pytest.raises(memes.UsageError, match=r"config.json' is damaged or has the wrong format"):
         remove_run(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "metrics.csv"}
 
@@ -301,11 +301,11 @@ def test_a_run_is_not_replaced_where_a_new_one_could_not_be_written(name, kind, 
 def test_a_folder_does_not_mix_different_runs_or_batches(tmp_path):
     quick = partial(memes.run, variation, generations=2, progress=False)
     quick(seeds=[0, 1, 2], out=tmp_path / "several")
-    with pytest.raises(memes.UsageError, match="out must not have other runs inside"):
+    with pytest.raises(memes.UsageError, match="out must not contain other runs"):
         quick(out=tmp_path / "several")
-    with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay next to the runs"):
+    with pytest.raises(memes.UsageError, match=r"out: seed-2 in .* would not be overwritten"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
-    with pytest.raises(memes.UsageError, match=r"out must not have other runs inside.*seed-0"):
+    with pytest.raises(memes.UsageError, match=r"out must not contain other runs.*seed-0"):
         quick(out=tmp_path)  # the runs are two folders below
     quick(seeds=[3], out=tmp_path / "several")  # adds a seed
     quick(out=tmp_path / "one")
@@ -325,7 +325,7 @@ def test_a_folder_does_not_mix_different_runs_or_batches(tmp_path):
         ({"call_seconds": float("nan")}, "call_seconds must be at least 0, got nan"),
         ({"call_seconds": "1"}, "call_seconds must be float, got '1'"),
         ({"seed": 2**32}, "seed must lie in"),
-        ({"seeds": []}, "seeds must name at least one"),
+        ({"seeds": []}, "seeds must contain at least one seed, got none"),
         ({"seeds": [1, 1]}, "seeds must differ, got 1, 1"),
         ({"seeds": [-1]}, "seed must lie in"),
         ({"seeds_per_batch": 0}, "seeds_per_batch must be at least 1"),
@@ -442,7 +442,7 @@ def test_a_budget_of_evaluations_counts_repeated_evaluations():
     [
         ({}, "give one of them, such as generations=1000"),
         ({"generations": 3, "evaluations": 100}, "give one of them, not both"),
-        ({"evaluations": 15}, "at least the 16 of one generation of me, got 15"),
+        ({"evaluations": 15}, r"at least 16 \(one generation of me\), got 15"),
         ({"evaluations": 0.5}, "evaluations must be int"),
     ],
 )

@@ -94,13 +94,13 @@ def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path,
 
     monkeypatch.setattr(memory, "needed", needed)
     memes.run(small(TASK), generations=2, out=tmp_path / "fits")
-    assert "of free memory" in capsys.readouterr().err
+    assert "of memory (" in capsys.readouterr().err
     assert memes.load_run(tmp_path / "fits").config.chunk is None
     monkeypatch.setattr(memory, "available", lambda: full[0])  # a run may use only nine tenths of it
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
     printed = " ".join(capsys.readouterr().err.split())
     chunk = memes.load_run(tmp_path / "cut").config.chunk
-    assert f"that is too much memory: evaluating in chunks of {chunk} of 36 evaluations" in printed
+    assert f"too little memory: evaluating in chunks of {chunk} of 36 evaluations" in printed
     assert chunk < 36
     assert cut.metrics["evaluations"][-1] == 72
 

@@ -99,7 +99,7 @@ def test_results_depend_on_the_number_of_shards(found):
 
 
 def test_wrong_numbers_of_devices_and_shards_are_named(found):
-    assert found["refused"]["devices"] == "devices must be at most the 8 that JAX has here, got 9"
+    assert found["refused"]["devices"].startswith("devices must be at most 8, the number that JAX has")
     assert found["refused"]["shards"] == "shards must be a multiple of devices, 4, got 6"
 
 
@@ -209,7 +209,7 @@ def test_processes_stop_together_and_can_be_resumed_with_another_number(tmp_path
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0, 0, 0], printed
-    assert "2 x cpu (of 3: the others wait)" in printed[0]
+    assert "2 x cpu (of 3: the others are idle)" in printed[0]
     whole = memes.run(small(), generations=more, shards=2, progress=False).archive
     for one, other in zip(*map(jax.tree.leaves, (memes.load_run(folder).archive, whole)), strict=True):
         np.testing.assert_array_equal(one, other)

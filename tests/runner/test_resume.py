@@ -230,7 +230,7 @@ def test_a_signal_in_the_last_update_does_not_stop_the_run(algorithm, whole, tmp
 def test_a_finished_run_can_only_be_extended(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
-    with pytest.raises(UsageError, match="is finished: extend it with more than its 12 generations"):
+    with pytest.raises(UsageError, match="is finished after 12 generations: extend it with more"):
         memes.resume(algorithm, out, progress=False)
     longer = memes.resume(algorithm, out, generations=16, progress=False)
     again = memes.run(algorithm, **OPTIONS | {"generations": 16})
@@ -264,7 +264,7 @@ def test_a_history_of_everything_shrinks_if_the_run_is_shortened(tmp_path, kille
 def test_a_run_cannot_end_before_its_last_checkpoint(algorithm, tmp_path, killed_at):
     with killed_at(7, files.os, "replace"):
         memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
-    with pytest.raises(UsageError, match=r"generations must be at least the 4 of the last checkpoint"):
+    with pytest.raises(UsageError, match=r"generations must be at least 4, as in the last checkpoint"):
         memes.resume(algorithm, tmp_path / "run", generations=1, progress=False)
 
 

@@ -136,7 +136,7 @@ def test_seeds_that_run_together_agree_with_single_runs_up_to_rounding(
     results = memes.run(algorithm, out=tmp_path, **OPTIONS | {"progress": True})
     printed = capsys.readouterr().err
     assert "3 seeds of memes together" in printed
-    assert "that is too much memory: running 2 at once" in printed
+    assert "too little memory: running 2 seeds at once" in printed
     assert_agree(results, single)
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["seed-0", "seed-3", "seed-5"]
     for seed, result in zip(SEEDS, results, strict=True):
@@ -203,7 +203,7 @@ def test_one_seed_of_a_batch_can_be_resumed_alone(batch, tmp_path):
     (run,) = memes.resume(quick, tmp_path, seeds=[5], progress=False)
     assert_same_bits(run, batch[2])
     assert memes.load_run(tmp_path / "seed-0").generations == 5
-    with pytest.raises(memes.UsageError, match=r"seeds: '.*' holds no run of 7, 8"):
+    with pytest.raises(memes.UsageError, match=r"seeds: '.*' contains no run of 7, 8"):
         memes.resume(quick, tmp_path, seeds=[7, 8], progress=False)
 
 

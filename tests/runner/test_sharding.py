@@ -48,7 +48,7 @@ def test_lanes_are_divided_if_the_number_of_shards_divides_each_emitter():
 
 
 def test_an_isolated_function_is_compiled_separately():
-    """If the compiler could evaluate the condition, it would fuse the function with the other code."""
+    """The function is a branch of a conditional, so the compiler does not fuse it with other code."""
 
     def product(x, here):
         return isolated(lambda x: x * 2.0, x, true=here > 0) * 3.0
@@ -57,7 +57,7 @@ def test_an_isolated_function_is_compiled_separately():
     assert "conditional" in text
     np.testing.assert_array_equal(jax.jit(product)(jnp.ones(8), HERE), np.full(8, 6.0))
     constant = jax.jit(lambda x: product(x, jnp.int32(1))).lower(jnp.ones(8)).compile().as_text()
-    assert "conditional" not in constant  # hence the condition has to be an argument
+    assert "conditional" not in constant  # a constant condition is removed by the compiler
 
 
 def test_shards_that_do_not_divide_the_lanes_share_only_the_evaluations():

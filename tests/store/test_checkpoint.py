@@ -159,7 +159,7 @@ def no_log(folder, newest):
     [
         (edited_state, "its content differs from what was written"),
         (edited_log, "its content differs from what was written"),
-        (cut_log, "log.bin' is damaged or not what its name says: it has fewer generations"),
+        (cut_log, "log.bin' is damaged or has the wrong format: it has fewer generations"),
         (no_log, ""),
     ],
 )
@@ -230,9 +230,9 @@ def test_a_checkpoint_of_a_changed_algorithm_is_refused(whole):
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [
-        (9, "format version 9, newer than this memes can read"),
-        (1, "format version 1, of an older memes: continue with that one, or start again"),
-        (3, "format version 3, of an older memes: continue with that one, or start again"),
+        (9, "format version 9, which is too new for this version of memes"),
+        (1, "format version 1, which an older version of memes wrote; continue with that version"),
+        (3, "format version 3, which an older version of memes wrote; continue with that version"),
     ],
 )
 def test_a_checkpoint_of_a_newer_or_older_version_is_refused(folder, version, sentence):
@@ -302,7 +302,7 @@ def forged_log(folder, part, name, change):
         ("lanes", "generation", lambda column: column + 1, "one row per generation"),
         ("metrics", "seconds", lambda column: column * np.nan, "seconds that are not finite"),
         ("lanes", "fitness", lambda column: column.astype("U3"), "lanes that are not numbers"),
-        ("lanes", "age", lambda column: column[..., None], "not of the same generations and lanes"),
+        ("lanes", "age", lambda column: column[..., None], "differ in their generations or lanes"),
         ("lanes", "kind", None, "kind"),
     ],
 )
@@ -315,5 +315,5 @@ def test_a_log_with_other_columns_is_skipped(folder, whole, part, name, change, 
 
 def test_a_log_with_lanes_of_another_algorithm_is_refused(folder):
     forged_log(folder, "lanes", "feature", lambda column: np.repeat(column, 2, axis=-1))
-    with pytest.raises(UsageError, match="is of another algorithm or task; start a new run"):
+    with pytest.raises(UsageError, match="belongs to another algorithm or task; start a new run"):
         memes.resume(ALGORITHM, folder, generations=15, progress=False)

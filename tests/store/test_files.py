@@ -63,9 +63,9 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, error):
 
 def test_damaged_files_give_a_one_line_error_with_their_name(tmp_path):
     for error, words in (
-        (KeyError("cells"), "is damaged or not what its name says: 'cells'"),
-        (ValueError("first\nsecond"), "is damaged or not what its name says: first"),
-        (AssertionError(), "is damaged or not what its name says: AssertionError"),
+        (KeyError("cells"), "is damaged or has the wrong format: 'cells'"),
+        (ValueError("first\nsecond"), "is damaged or has the wrong format: first"),
+        (AssertionError(), "is damaged or has the wrong format: AssertionError"),
         (FileNotFoundError("x"), "there is no file"),
         (UsageError("another message"), "another message"),
     ):

@@ -66,7 +66,7 @@ def test_a_run_of_version_0_1_can_only_be_restarted(tmp_path, capsys):
     command = ["resume", str(run), "--generations", "31", "--quiet"]
     assert main(command) == 2
     printed = capsys.readouterr().err
-    assert "has format version 1, of an older memes: continue with that one, or start again" in printed
+    assert "has format version 1, which an older version of memes wrote; continue with" in printed
     assert printed.count("\n") == 1
     shutil.rmtree(run / "checkpoints")
     assert main(command) == 0
@@ -93,7 +93,7 @@ def test_a_folder_of_a_newer_version_is_refused(whole, tmp_path):
     run = shutil.copytree(whole.folder, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"format_version": 9}))
-    with pytest.raises(UsageError, match=r"config.json' has format version 9, newer than this"):
+    with pytest.raises(UsageError, match=r"config.json' has format version 9, which is too new"):
         memes.load_run(run)
 
 

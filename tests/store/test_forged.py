@@ -126,7 +126,7 @@ def test_only_temporary_files_of_killed_processes_are_removed():
         assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept | left
         folder.remove_unfinished(Path("run"))
     assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept
-    Path("run/config.json").unlink()  # without it, the other files do not belong to a run
+    Path("run/config.json").unlink()  # without config.json, the other files do not belong to a run
     Path(f"run/.config.json.{HALF}").write_text("half")
     Path(f"run/.archive.npz.{HALF}").write_text("half")
     folder.remove_unfinished(Path("run"))
@@ -148,7 +148,7 @@ def test_nothing_is_removed_through_a_link(name):
 
 def test_the_lock_of_another_program_is_not_changed(capsys):
     Path("run/.lock").write_text("pid: 12\n")
-    assert "run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
+    assert "run/.lock' is not a lock file of memes" in refused("reevaluate", "run", capsys=capsys)
     assert Path("run/.lock").read_text() == "pid: 12\n"
 
 
@@ -174,7 +174,7 @@ def test_links_inside_folders_are_not_followed(capsys):
     Path("links").mkdir()
     Path("links/run").symlink_to(Path("runs/run").absolute())
     assert "there is no run and no summary in 'links'" in refused("plot", "links", capsys=capsys)
-    assert main(["plot", "links/run"]) == 0  # a link that the user names
+    assert main(["plot", "links/run"]) == 0  # links in the command are followed
 
 
 def test_seeds_are_neither_run_nor_resumed_through_links(capsys):
@@ -210,7 +210,7 @@ def test_a_decompression_bomb_is_refused(name, low_limits, capsys):
     for command in ("plot", "view"):
         printed = refused(command, "run", capsys=capsys)
         assert f"'run/{name}' would need 2," in printed
-        assert "at most 1,048,576 are allowed" in printed
+        assert "the limit for its size is 1,048,576 bytes" in printed
 
 
 def test_large_files_are_read_if_their_size_justifies_the_memory(low_limits):
@@ -233,7 +233,7 @@ def test_large_files_are_read_if_their_size_justifies_the_memory(low_limits):
         ({"cell": np.arange(18)}, "its elites are not in its cells"),
         ({"generation": np.zeros(19)}, "its elites are not in its cells"),
         ({"fitness": np.zeros(3)}, "its elites are not in its cells"),
-        ({"feature_low": [np.nan, 0.0]}, "its features have no bounds"),
+        ({"feature_low": [np.nan, 0.0]}, "its features have no valid bounds"),
         ({"genotypes": np.zeros(19)}, "is damaged"),
         ({"genotypes": np.zeros((19, 2**31, 0))}, "is damaged"),
     ],
@@ -342,7 +342,7 @@ def test_missing_columns_are_reported(name, command, capsys):
         file.write_text("other\n1\n")
     else:
         np.savez(file, format_version=1, other=np.zeros(3))
-    assert f"'run/{name}' is damaged or not what its name says: it has no" in refused(
+    assert f"'run/{name}' is damaged or has the wrong format: it has no" in refused(
         command, "run", *COMMANDS[command], capsys=capsys
     )
 
@@ -356,7 +356,7 @@ def test_missing_columns_are_reported(name, command, capsys):
 def test_lanes_of_wrong_shapes_are_refused(changed, command, capsys):
     forge("lanes.npz", **changed)
     printed = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert "lanes.npz' is damaged or not what its name says: its arrays are not of the same" in printed
+    assert "lanes.npz' is damaged or has the wrong format: its arrays differ in their" in printed
 
 
 def test_rows_of_wrong_lengths_are_reported():
@@ -416,7 +416,7 @@ def test_links_to_themselves_are_refused_or_skipped(capsys):
         )
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["plot", "run"]) == 0
-    assert main(["plot", "."]) == 0  # it finds the run only once
+    assert main(["plot", "."]) == 0  # the command finds the run only once
 
 
 @pytest.mark.parametrize("name", ["feature", "feature_low", "fitness", "genotypes"])

@@ -131,7 +131,5 @@ def test_unusual_metrics_are_exported_or_refused(to, rows, run, tmp_path, capsys
     (tmp_path / "run/metrics.csv").write_text(HEAD + rows)
     code = main(["export", str(tmp_path / "run"), "--to", to])
     printed = capsys.readouterr().err
-    assert (code, "must be whole numbers that increase" in printed) == (
-        (2, True) if rows else (0, False)
-    )
+    assert (code, "must be increasing whole numbers" in printed) == ((2, True) if rows else (0, False))
     assert printed.count("\n") == bool(rows)

@@ -128,7 +128,7 @@ def test_warnings_of_mujoco_are_printed_and_leave_no_file(tmp_path, monkeypatch,
     file = f"{gymnasium.__path__[0]}/envs/mujoco/assets/half_cheetah.xml"
     memes.physics.compile(file, backend="numpy")
     assert list(tmp_path.iterdir()) == []
-    assert capfd.readouterr().err.count("MuJoCo warns: ") <= 1
+    assert capfd.readouterr().err.count("MuJoCo warning: ") <= 1
 
 
 def farthest(episode):
@@ -179,8 +179,8 @@ def test_wrong_options_are_refused():
     wrong = [
         ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
         ({"observed": (0, 4)}, "observed must be indices from 0 to 3, got 0, 4"),
-        ({"informed": ("x",)}, "informed: 'CartPole-v1' has no entries of info; use observed"),
-        ({"observed": (0,), "informed": ("x",)}, "observed and informed exclude each other"),
+        ({"informed": ("x",)}, "informed: 'CartPole-v1' has an empty info; use observed"),
+        ({"observed": (0,), "informed": ("x",)}, "observed and informed cannot be combined"),
         ({"feature": farthest}, "feature_low and feature_high must be given"),
         ({"make": {"colour": 1}}, "'CartPole-v1' cannot be made: TypeError"),
         ({"steps": 0}, "steps must be at least 1, got 0"),

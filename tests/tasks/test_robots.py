@@ -312,7 +312,7 @@ def test_a_robot_starts_in_its_keyframe():
 def test_the_number_of_concurrent_episodes_depends_on_the_available_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4, 5}, raising=False)
     assert episodes_at_once() == 3 * 64
-    monkeypatch.delattr(os, "sched_getaffinity")  # some systems do not have it
+    monkeypatch.delattr(os, "sched_getaffinity")  # some systems do not have this function
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert episodes_at_once() == 2 * 64
 

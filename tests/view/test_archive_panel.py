@@ -103,8 +103,8 @@ def test_the_frame_has_text_only_around_the_area_of_the_cells(shape):
     x, top, bottom = round(left * n), round((1 - bottom - height) * n), round((1 - bottom) * n)
     written = (picture != SCREEN.between).any(axis=-1)
     assert not written[top + 3 : bottom - 3, x + 3 : x + round(width * n) - 3].any()
-    assert written[bottom + 5 :].any()  # along x
-    assert written[top + 9 : bottom - 9, : x - 5].any() == (len(shape) > 1)  # and along y
+    assert written[bottom + 5 :].any()  # a label along x
+    assert written[top + 9 : bottom - 9, : x - 5].any() == (len(shape) > 1)  # and a label along y
     titled = archive_panel.titled(picture, "100%", frame.at.aspect)
     changed = (titled != picture).any(axis=-1)
     assert changed[:top].any()

@@ -170,7 +170,7 @@ def test_the_page_colours_cells_and_replays_the_clicked_elite(arm_run, open_page
         tab = open_page(url)
         tab.says("on arm, seed 1: generation 20 of 20, finished")
         assert tab.page.title() == "memes"
-        tab.page.get_by_label("recent changes shine").click()
+        tab.page.get_by_label("highlight recent changes").click()
         tile = int(np.argmax(shown.fitness))
         eventually(lambda: near(tab.colour(tab.cell(found, tile)), tiles[tile]))
         picture = tab.pixels()
@@ -353,7 +353,7 @@ def test_with_corrected_colours_clicks_replay_elites_of_the_corrected_archive(
         tab.says(f"memes replay {folder} --cell {stored}")
         tab.says(f"after re-evaluation in cell {holds}")
         tab.says("0.125")
-        eventually(lambda: (tab.pixels()[around] - before)[..., 0].max() > 50)  # the outline
+        eventually(lambda: (tab.pixels()[around] - before)[..., 0].max() > 50)  # the cell's outline
 
 
 SCRIPT = "<img src=x onerror=document.title='taken'>"

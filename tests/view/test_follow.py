@@ -144,7 +144,7 @@ def test_an_impossible_grid_is_refused(changed, run, tmp_path):
     folder = copied(run, tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changed))
-    with pytest.raises(UsageError, match=r"are not those of a grid"):
+    with pytest.raises(UsageError, match=r"do not describe a grid"):
         Follower(folder).poll(strict=True)
 
 
@@ -190,7 +190,7 @@ def test_a_removed_correction_is_not_shown(tmp_path):
     folder = shutil.copytree(OLD, tmp_path / "run")
     follower = Follower(folder)
     assert follower.poll(strict=True).correction is not None
-    (folder / "corrected.npz").unlink()  # a run that is resumed removes it
+    (folder / "corrected.npz").unlink()  # a run that is resumed removes this file
     assert follower.poll().correction is None
 
 
@@ -258,7 +258,7 @@ def test_origins_gives_the_stored_cells_of_corrected_elites(run):
     wanted = np.full(run.archive.cells.count, -1)
     wanted[[other, third]] = one, other
     np.testing.assert_array_equal(elites.origins(run.archive, correction.archive), wanted)
-    gone = replace(run.archive, generation=run.archive.generation.at[one].add(1))  # another elite
+    gone = replace(run.archive, generation=run.archive.generation.at[one].add(1))  # has a new elite
     assert elites.origins(gone, correction.archive)[other] == -1
 
 

@@ -161,7 +161,7 @@ def test_a_replay_stops_at_the_end_of_the_episode(ant):
     _, task = ant
 
     def over(state):
-        return task.control.environment.engine.qpos(state)[:, 2] > -1  # always
+        return task.control.environment.engine.qpos(state)[:, 2] > -1  # always true
 
     environment = dataclasses.replace(task.control.environment, ended=over)
     control = task.control._replace(environment=environment)
@@ -294,7 +294,7 @@ def test_replay_writes_the_requested_files_and_prints_the_episode(renderer, ant_
     assert table["fitness"][0] == f"{run.archive.fitness[cell]:.4g}"
     for name, value in zip(task.feature_names, run.archive.feature[cell], strict=True):
         assert table[name][0] == f"{value:.4g}"
-    assert "final x over 3 starts: mean" in printed
+    assert "final x of 3 episodes: mean" in printed
     for file in files.values():
         assert Path(file).stat().st_size > 1000
         assert file in printed

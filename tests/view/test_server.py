@@ -203,7 +203,7 @@ def test_an_invalid_port_gives_an_error_message(port):
 def test_an_error_message_says_that_no_port_is_free():
     with (
         socket.create_server(("127.0.0.1", 65_535)),
-        pytest.raises(memes.UsageError, match="port: none is free from 65535 on"),
+        pytest.raises(memes.UsageError, match="port: no port from 65535 on is free"),
         page(title="none", port=65_535),
     ):
         pass

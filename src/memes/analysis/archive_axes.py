@@ -3,7 +3,7 @@
 The drawing of an archive depends on its cells:
 
 - For one feature, a curve of fitness over the feature.
-- For two features, or for a grid with up to six features, the image made by `render`, with axes.
+- For two features, or for a grid with up to six features, an image made by `render`, with axes.
 - For all other archives, parallel axes with one line per elite.
 """
 
@@ -116,8 +116,8 @@ def label_axes(
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
         width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
-        # Labels of blocks contain ranges, so they need more lines. A single label may have the most
-        # lines.
+        # Labels of blocks contain ranges, so they need more lines. A label that names only one feature
+        # has space for more lines.
         most = 3 if at.blocks else 2 if inner else 4
         label = "\n".join(fill(mathtext(line), width, max_lines=most) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])

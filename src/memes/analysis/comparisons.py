@@ -48,7 +48,7 @@ def _shortened(label: str, width: int) -> str:
 def display_names(groups: Groups) -> dict[str, str]:
     """Return the display name of the algorithm for each label.
 
-    If several labels would have the same display name, these labels are used instead.
+    If several labels would have the same display name, the labels themselves are used.
     """
     first = {label: runs[0] for labels in groups.values() for label, runs in labels.items()}
     names = {label: display_name(label, run.options) for label, run in first.items()}
@@ -126,13 +126,13 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the loss of each measure through correction, for labels whose runs are all corrected."""
+    """Draw the loss of each measure by correction, for labels whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
     figure = scores_figure(corrected, looks, LOSSES)
     for axes in figure.axes:
-        axes.axvline(0, color="black", linewidth=0.6)  # losses are read as distances from 0
+        axes.axvline(0, color="black", linewidth=0.6)  # a line at a loss of 0
     return figure
 
 

@@ -18,7 +18,8 @@ from memes.store.summary import Summary
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 PLACES = {"generation": "generations", "evaluations": "evaluations"}  # columns for comparison points
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
-SLACK = 0.15  # largest age of a usable score, as a share of the compared amount
+# Maximum age of a score, as a share of the generations or evaluations at which runs are compared.
+SLACK = 0.15
 # Amounts within this factor are treated as equal. Evaluations differ between algorithms, because MEMES
 # also evaluates the means of its lanes.
 ALIKE = {"generation": 1.0, "evaluations": 1.01}
@@ -55,8 +56,8 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
         unnamed = ", or give the algorithms names: compose(..., name=...)"
         require(
             like is run or _same(like, run),
-            f"RUN: {other} and {name} are both of task {run.task}, {run.label}, seed {run.seed}: "
-            f"leave one of them out{unnamed * (run.algorithm == UNNAMED)}",
+            f"RUN: {other} and {name} have the same task ({run.task}), label ({run.label}) and seed "
+            f"({run.seed}); leave one of them out{unnamed * (run.algorithm == UNNAMED)}",
         )
     groups: Groups = {}
     once = (run for run, _ in seen.values())
@@ -92,9 +93,9 @@ def all_labels(groups: Groups) -> list[str]:
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     """Extend labels to distinguish runs of a task that have equal labels but different options.
 
-    The labels are extended by the options that differ. Older runs used the default values of some
-    options without recording them. The labels of these runs do not contain such options. If runs still
-    have equal labels but genotypes of different lengths, the labels are extended by `dim`.
+    The labels are extended by the options that differ. Older runs did not record some options that had
+    default values, so their labels do not contain these options. If runs still have equal labels but
+    genotypes of different lengths, the labels are extended by `dim`.
     """
     algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in summaries:
@@ -131,8 +132,8 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
     """Leave out runs that have less than half of their label's median number of generations.
 
-    Such runs were stopped early or were trials. As runs are compared at equal generations, short
-    runs would shorten the comparison.
+    Such runs are trials or were stopped early. Runs are compared at equal generations, so a short run
+    would shorten the comparison.
 
     Returns:
         The remaining runs by their given names, and a message for each run that is left out.
@@ -192,9 +193,10 @@ class View(NamedTuple):
     amount: float
 
     def value(self, run: Summary, measure: str) -> float:
-        """Return a measure of a run at `amount`, for the uncorrected or the last corrected archive.
+        """Return a measure of a run at the comparison point.
 
-        The result is NaN if the run has not recorded the measure.
+        Views of corrections use the last corrected archive up to this point. The result is NaN if the
+        run has not recorded the measure.
         """
         if self.name in ("generations", "evaluations"):
             return float(at(run, measure, self.by, self.amount))

@@ -67,8 +67,8 @@ def archive(
     Args:
         source: A run, an archive, or the path of either.
         ax: Axes to draw into, without a title; by default, the axes of a new figure.
-        corrected: Corrected archive, which is drawn next to the archive as found. By default, it is the
-            corrected archive of the run, if it has one. With `ax`, only the archive as found is drawn.
+        corrected: Corrected archive, which is drawn next to the archive as found. By default, the
+            corrected archive of the run, if there is one. With `ax`, only the archive as found is drawn.
         map: Map of the task; by default, the map of the run, if it has one.
 
     Returns:
@@ -77,7 +77,7 @@ def archive(
     run = _run(source)
     require(
         ax is None or corrected is None,
-        "ax can show only one archive: draw the corrected one into other axes",
+        "ax can show only one archive; draw the corrected archive into other axes",
     )
     if ax is None and corrected is None and run.correction is not None:
         corrected = run.correction.archive
@@ -144,7 +144,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     """
     run = _run(source)
     elites, place = run.archive, map or run.config.map or Map()
-    require(elites.feature.shape[1] >= 2, "source must have two features or more, got one")
+    require(elites.feature.shape[1] >= 2, "source must have at least two features, got one")
     figure = Picture(8, 4.6)
     axes = figure.subplots()
     occupied = np.asarray(elites.occupied)
@@ -298,8 +298,8 @@ def compare(
 ) -> dict[str, Figure]:
     """Draw the figures of `memes compare`, and return them by name, such as "scores".
 
-    Runs without an archive are left out with a warning. Runs that are much shorter than other runs with
-    the same label are also left out with a warning.
+    The function leaves out runs without an archive, and runs that are much shorter than other runs with
+    the same label. It warns about each of them.
 
     Args:
         runs: Runs, their summaries, or paths and patterns as for `memes compare`. A single run, summary
@@ -375,7 +375,7 @@ def _draw_map(axes: Axes, place: Map, *names: str) -> None:
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
-    """Draw the metrics `prefix_kind` of all kinds of offspring that have non-zero values."""
+    """Draw the metric `{prefix}_{kind}` for each kind of offspring with non-zero values."""
     for kind, look in KINDS.items():
         values = run.metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():

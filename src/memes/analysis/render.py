@@ -57,7 +57,7 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 class ColourScale(NamedTuple):
     """A colour map for values from `low` to `high`.
 
-    `extend` names the ends at which values are clipped.
+    Values beyond the ends named by `extend` ("neither", "min", "max" or "both") are clipped.
     """
 
     low: float = 0.0
@@ -94,7 +94,7 @@ class Block(NamedTuple):
 
     Attributes:
         x: Horizontal centre, as a fraction of the width of the image.
-        top: Upper edge, as a fraction of the height, counted from below.
+        top: Upper edge, as a fraction of the height, measured from the bottom.
         low: Start of the interval.
         high: End of the interval.
     """
@@ -126,7 +126,8 @@ class TileLayout:
         along: Features along x and features along y, with the outermost features first.
         blocks: Blocks for the intervals of the last feature. Empty unless a grid of grids has an odd
             number of features.
-        walls: Walls of a map, with corners as fractions of the width and height, counted from below.
+        walls: Walls of a map. Their corners are fractions of the width and height, measured from the
+            lower left.
     """
 
     tile: np.ndarray
@@ -144,7 +145,7 @@ class TileLayout:
 
     @cached_property
     def centre(self) -> np.ndarray:
-        """The centres [t, 2] of the tiles, as fractions of the width and height, counted from below."""
+        """The centres [t, 2] of the tiles, as fractions of the width and height from the lower left."""
         height, width = self.tile.shape
         y, x = np.nonzero(self.tile != BETWEEN)
         tile = self.tile[y, x]
@@ -155,7 +156,7 @@ class TileLayout:
     def at(self, x: float, y: float) -> int:
         """Return the tile at a point, or `BETWEEN` if there is none.
 
-        `x` and `y` are fractions of the width and height, counted from below.
+        `x` and `y` are fractions of the width and height, measured from the lower left.
         """
         if not (0 <= x <= 1 and 0 <= y <= 1):
             return BETWEEN
@@ -316,8 +317,8 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
     """Return the cell that each pixel along one side shows, int[n], or `BETWEEN` in gaps.
 
     Args:
-        counts: Number of cells per innermost block, then for each outer level the number of blocks of
-            the previous level.
+        counts: Number of cells per innermost block, followed by the number of inner blocks per block
+            for each outer level.
         size: Approximate number of pixels.
         gap: Number of pixels between the innermost blocks. Gaps between outer blocks are wider.
     """

@@ -38,11 +38,12 @@ FIGURE = re.compile(rf"^!\[.*\]\(({NAMES})\.png\)$", re.MULTILINE)
 MAX_PAIRS = 10  # maximum number of pairs per table in the terminal
 
 READING = """\
-Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
-a run counts with its last score at or before that number, or not at all if that score is much older.
-Corrected scores are those of the archive after every elite was re-evaluated. A loss is the relative
-drop of a score by this correction. Pairs are compared by two-sided Wilcoxon rank-sum tests with
-Bonferroni correction for the pairs of a task; an asterisk marks p < 0.05."""
+Intervals are 95% percentile bootstrap intervals over the seeds. For comparisons at equal generations
+or evaluations, the score of a run is the last score that was recorded up to this number. A run is
+left out if this score is much older. Corrected scores are the scores of the archive after the
+re-evaluation of all elites. A loss is the relative drop of a score by this correction. Pairs are
+compared by two-sided Wilcoxon rank-sum tests with Bonferroni correction for the pairs of a task. An
+asterisk marks p < 0.05."""
 
 
 class ComparedRuns(NamedTuple):
@@ -96,7 +97,9 @@ def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
     for name in sorted(new - made):
         there = (folder / name).exists()
         require(
-            not there, f"out: '{folder / name}' is not a file of a comparison, and would be overwritten"
+            not there,
+            f"out: '{folder / name}' is not a file of a comparison, but would be overwritten; choose "
+            "another folder",
         )
     folder.mkdir(parents=True, exist_ok=True)
     # The page is written first, so that it lists the other files even if the comparison is interrupted.
@@ -123,7 +126,7 @@ def made_before(folder: Path) -> set[str]:
     there = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
     require(
         not there,
-        f"out must be a new or empty folder, or that of an earlier comparison, but '{folder}' contains "
+        f"out must be a new or empty folder, or contain an earlier comparison, but '{folder}' contains "
         f"'{''.join(there[:1])}'",
     )
     return set()

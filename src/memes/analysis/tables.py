@@ -174,14 +174,14 @@ def _about_seeds(labels: Labels) -> Iterator[str]:
     alone = [label for label, runs in labels.items() if len(runs) == 1]
     if alone:
         has = "has" if len(alone) == 1 else "have"
-        yield f": {', '.join(alone)} {has} one seed: no interval and no test"
+        yield f": {', '.join(alone)} {has} one seed, and therefore no interval and no test"
     most = sorted(len(runs) for runs in labels.values())[-2:]
     pairs = math.comb(len(labels), 2)
     p = corrected_p(smallest_p(*most), pairs) if pairs else math.nan
     if p >= SIGNIFICANT:
         yield (
-            f": too few seeds to find a significant difference: {most[0]} against {most[1]} in "
-            f"{counted(pairs, 'comparison')} give no corrected p below {p:.4g}"
+            f": too few seeds to find a significant difference: with {counted(pairs, 'comparison')}, "
+            f"even {most[0]} against {most[1]} seeds cannot give a corrected p below {p:.4g}"
         )
 
 
@@ -190,14 +190,14 @@ def _about_lengths(labels: Labels) -> Iterator[str]:
     median = float(np.median([run.generations for run in runs]))
     if 2 * runs[0].generations < median:
         yield (
-            f": equal generations are only {runs[0].generations:,}, because {runs[0].label}, seed "
-            f"{runs[0].seed}, has no more; the median run has {median:,.0f}"
+            f": runs are compared after only {runs[0].generations:,} generations, the length of "
+            f"{runs[0].label}, seed {runs[0].seed}; the median is {median:,.0f} generations"
         )
     spent = evaluations_of(labels, main_view(labels))
     if not are_alike(spent.values()):
         least, most = min(spent, key=spent.__getitem__), max(spent, key=spent.__getitem__)
         yield (
-            f", {main_view(labels).words}: the algorithms have done different numbers of evaluations, "
+            f", {main_view(labels).words}: the algorithms used different numbers of evaluations, "
             f"from {spent[least]:,.0f} ({least}) to {spent[most]:,.0f} ({most})"
         )
     view = next(view for view in views(labels) if view.name == "evaluations")

@@ -31,13 +31,14 @@ from memes.validation import checked
 
 ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
-PATIENCE = 5.0  # seconds; if a batch of `ROWS` would take longer, the check times its own genotypes
+# Limit in seconds. If a batch of `ROWS` would take longer, only the checked genotypes are timed.
+PATIENCE = 5.0
 
 # docs/howto/choose.md gives the evidence for these limits.
 PAPER = 2000 * 16_384  # evaluations of a run in the paper
 LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
-MANY = 7_000_000  # number of evaluations from which evolution strategies are better
-SOME = 500_000  # number of evaluations from which resampling offspring is better on uncertain tasks
+MANY = 7_000_000  # evaluations from which evolution strategies are better than MAP-Elites
+SOME = 500_000  # evaluations from which MAP-Elites on uncertain tasks should resample offspring
 FEW_PARAMETERS = 100
 GENERATIONS = 64  # minimum number of generations of MAP-Elites, which limits its batch size
 SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite
@@ -187,8 +188,8 @@ class TaskReport:
             return f"none, evaluations of the same genotype are equal; {declared}"
         cells = ", ".join(f"{sd:.2g}" for sd in self.noise.feature)
         return (
-            f"of fitness {self.noise.fitness:.2g} times the spread over genotypes, of features {cells} "
-            f"cells; {declared}"
+            f"{self.noise.fitness:.2g} times the spread over genotypes for the fitness, {cells} cells "
+            f"for the features; {declared}"
         )
 
     def __repr__(self) -> str:
@@ -428,13 +429,13 @@ def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]
     """Choose an algorithm for a number of evaluations, and return the choice and its reason."""
     if uncertain:
         if evaluations < SOME:
-            return "me", f"MAP-Elites is ahead below {SOME:,} evaluations, on uncertain tasks too"
+            return "me", f"MAP-Elites is better below {SOME:,} evaluations, even on uncertain tasks"
         if evaluations < MANY:
             return (
                 "me-sampling",
-                f"offspring evaluated several times are ahead below {MANY:,} evaluations",
+                f"evaluating offspring several times is better below {MANY:,} evaluations",
             )
-        return "memes-sampling", f"ahead on uncertain tasks with more than {MANY:,} evaluations"
+        return "memes-sampling", f"better on uncertain tasks with more than {MANY:,} evaluations"
     if task.dim < FEW_PARAMETERS and find_spec("evosax"):
         return "cma-me", f"deterministic, with less than {FEW_PARAMETERS} parameters"
     if evaluations < MANY:

@@ -18,7 +18,7 @@ DESCRIPTION = """Evaluate some random genotypes of a task twice, and report time
 outside the bounds, noise, faults, and whether min_fitness fits. The report suggests an algorithm for \
 the available time, with a command to paste.
 
-TASK is as in 'memes run'. The exit code is 1 if a run of the task would be meaningless."""
+TASK is named as in 'memes run'. The exit code is 1 if a run of the task would be meaningless."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ def compare(
     Args:
         runs: Run folders, summary files, folders that contain them, or patterns such as 'runs/arm-*'.
             LABEL=RUN assigns another label. Links inside folders are not followed.
-        out: Folder for the tables and figures. By default, it is comparison/, or a new folder such as
+        out: Folder for the tables and figures. The default is comparison/, or a new folder such as
             comparison-take-2/ if comparison/ is not empty.
         overwrite: Replace the files of an earlier comparison in the folder. Other files are kept.
         include_short: Also compare runs with less than half of the median number of generations of their

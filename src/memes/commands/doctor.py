@@ -74,7 +74,7 @@ def report() -> Iterator[str]:
         yield f"compiled programs are cached in {cache}"
     else:
         yield "compiled programs are not cached; set JAX_COMPILATION_CACHE_DIR to a folder for them"
-    yield f"C++ compiler for physics on CPUs: {compiler() or 'none, which makes it ten times slower'}"
+    yield f"C++ compiler for physics on CPUs: {compiler() or 'none, so physics is ten times slower'}"
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
         lack = f"missing {', '.join(missing)}: {install(extra)}"

@@ -37,33 +37,33 @@ Quality-diversity search with many evolution strategies at once.
 # same name. The parameters of this function are the options of the command.
 COMMANDS = {
     "run": ("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
-    "check": ("TASK [OPTIONS]", "evaluate a few genotypes: time, bounds, noise, a suggested run"),
-    "list": ("", "the tasks and the algorithms"),
+    "check": ("TASK [OPTIONS]", "evaluate a few genotypes, report problems, and suggest a run"),
+    "list": ("", "list the tasks and the algorithms"),
     "resume": ("RUN", "continue a run that was interrupted or killed"),
-    "reevaluate": ("RUN", "re-evaluate the elites of a saved run: archive loss by evaluation noise"),
+    "reevaluate": ("RUN", "re-evaluate the elites of a saved run, and print the archive loss"),
     "plot": ("RUN...", "draw the figures of saved runs again"),
-    "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
-    "merge": ("RUN... --out FILE", "merge the archives of runs: each cell keeps the fittest elite"),
-    "view": ("RUN...", "show runs in the browser, live: click a cell to show its elite"),
-    "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
+    "compare": ("RUN...", "compare runs by tables, statistical tests and figures"),
+    "merge": ("RUN... --out FILE", "merge archives of runs, and keep the fittest elite per cell"),
+    "view": ("RUN...", "show runs live in the browser; click a cell to show its elite"),
+    "replay": ("RUN", "play an elite of a saved run in the browser, or write a video or a picture"),
     "video": (
         "RUN --out FILE",
-        "make a video of a saved run: its archive as it fills up, with some elites",
+        "make a video of a saved run, which shows its growing archive and some elites",
     ),
     "export": (
         "RUN --to FORMAT",
-        "write a saved run as csv, parquet, npz, for TensorBoard, or a policy for NumPy",
+        "write a saved run as csv, parquet or npz, for TensorBoard, or a policy for NumPy",
     ),
-    "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
-    "completion": ("SHELL", "print a script with which bash or zsh completes words"),
-    "doctor": ("", "show hardware, installation and missing packages; test for ten seconds"),
+    "reproduce": ("EXPERIMENT", "run the paper's experiments and check its claims; --list shows them"),
+    "completion": ("SHELL", "print a script that completes words in bash or zsh"),
+    "doctor": ("", "show hardware, versions and missing packages, and test the library"),
 }
 
 
 def overview() -> str:
     """Return the help text that lists all commands."""
     rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
-    rows.append(("memes version", "the version"))
+    rows.append(("memes version", "print the version"))
     width = max(len(usage) for usage, _ in rows)
     lines = (f"  {usage:{width}}  {summary}" for usage, summary in rows)
     return OVERVIEW.format("\n".join(lines))
@@ -199,11 +199,11 @@ def _run(name: str, words: list[str]) -> int:
 def _set_defaults(command: str) -> None:
     """Set environment variables that libraries read at import, unless the user has set them.
 
-    Programs that JAX compiles are cached for later runs. OpenBLAS decomposes the matrices of CMA-ES. It
-    uses one thread, because several threads can be a hundred times slower on shared cores.
+    Programs that JAX compiles are cached for later runs. OpenBLAS, which decomposes the matrices of
+    CMA-ES, uses one thread, because several threads can be a hundred times slower on shared cores.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
-    if command == "view":  # the accelerator is left to the run that the page shows
+    if command == "view":  # the run needs the accelerator
         defaults["JAX_PLATFORMS"] = "cpu"
     cache = compiled_programs()
     if cache is not None:

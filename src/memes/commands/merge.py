@@ -32,8 +32,8 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
     for note in unfinished:
         print(printable(note))
     tasks = {task: place for place in places if (task := _task(place)) is not None}
-    named = (f"'{place}' is of {task}" for task, place in tasks.items())
-    require(len(tasks) < 2, f"RUN must be runs of one task, but {', and '.join(named)}")
+    named = (f"'{place}' is a run of {task}" for task, place in tasks.items())
+    require(len(tasks) < 2, f"RUN: all runs must have the same task, but {', and '.join(named)}")
     merged: Archive | None = None
     for place in places:
         archive = load_archive(place / "corrected.npz" if corrected and place.is_dir() else place)

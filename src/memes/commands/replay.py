@@ -86,11 +86,11 @@ def replay(
     print(_described(title, rebuilt, archive, chosen, played[0]))
     if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0
-        require(bool(free), f"paths: the robot of task '{rebuilt.name}' has no free joint to move by")
+        require(bool(free), f"paths: task '{rebuilt.name}' has no robot that moves by a free joint")
         ways = [episode.qpos[:, :2] for episode in played]
         plot.paths({title: ways}, map=rebuilt.map).savefig(paths, dpi=150)
         x = np.array([way[-1, 0] for way in ways])
-        print(f"final x over {draws} starts: mean {x.mean():.2f}, from {x.min():.2f} to {x.max():.2f}")
+        print(f"final x of {draws} episodes: mean {x.mean():.2f}, from {x.min():.2f} to {x.max():.2f}")
     states = played[0].qpos
     if sheet:
         sheet_figure(model, states, seconds=seconds, camera=camera).savefig(sheet, dpi=100)

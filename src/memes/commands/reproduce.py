@@ -24,7 +24,7 @@ from memes.store.summary import Summary
 
 ALL = "all"
 TITLE = b"# The paper's claims"  # start of claims.md
-GOES_ON = "stopped: the same command continues"
+GOES_ON = "stopped; run the same command again to continue"
 # Options of algorithms that determine the number of evaluations per generation.
 SIZES = ("lanes", "samples", "batch", "resamples")
 
@@ -62,13 +62,14 @@ def reproduce(
         scale: Settings of the runs: the paper's settings, for a GPU, or much smaller settings, for a
             laptop.
         seeds: Number of seeds. The default is the number in the paper, which is 10 or 5.
-        first_seed: The first seed.
+        first_seed: Smallest seed.
         generations: Number of generations. The default depends on the scale.
         out: Folder for the results, with a subfolder per scale.
         summaries: Summaries of runs from other machines, as files, folders of files, or run folders.
         seeds_per_batch: Number of seeds that run as one batch. By default, a batch has as many seeds as
             fit into memory, or one seed if the task has a simulator.
-        minutes: Time after which no new run is started. The same command continues the sweep later.
+        minutes: Time in minutes after which no new run is started. The same command continues the sweep
+            later.
         stop_runs: Also stop the current run after --minutes. The run later continues from its
             checkpoint.
         keep_archives: Keep the run folders. Otherwise, only a summary of each run is kept.
@@ -111,7 +112,7 @@ def reproduce(
         return 0
     require(
         bool(items or turns),
-        f"tasks: nothing to run of {', '.join(names)} on {', '.join(chosen)}",
+        f"tasks: no runs of {', '.join(names)} on {', '.join(chosen)}; --list shows all runs",
     )
     check_results(folder)
     if not report_only:
@@ -129,7 +130,7 @@ def reproduce(
                 say=say,
             )
             if stopped == TIME:
-                say(f"{minutes:g} minutes are over: the same command continues")
+                say(f"stopped after {minutes:g} minutes; run the same command again to continue")
             elif stopped:
                 say(GOES_ON)
                 return CODES[stopped]
@@ -146,7 +147,7 @@ def reproduce(
         return 0
     require(
         bool(found or times),
-        f"summaries: there are none for these experiments in '{folder}' or elsewhere",
+        f"summaries: found no runs of these experiments in '{folder}' or in --summaries",
     )
     judged = results.write(names, chosen, found, folder, times)
     results.show(judged, Terminal(highlight=False))
@@ -166,7 +167,11 @@ def check_results(folder: Path) -> None:
     if file.exists():
         with reading(file), open_regular(file) as stream:
             own = stream.read(len(TITLE)) == TITLE
-        require(own, f"out: '{file}' is not a file of a reproduction, and would be overwritten")
+        require(
+            own,
+            f"out: '{file}' is not a file of a reproduction, but would be overwritten; choose another "
+            "folder",
+        )
 
 
 @contextmanager
@@ -187,8 +192,8 @@ def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str],
         raise
     except OSError as error:
         raise RunError(
-            f"cannot write to '{error.filename or folder}': {error.strerror}; when that is possible, "
-            "the same command continues"
+            f"cannot write to '{error.filename or folder}': {error.strerror}; solve this problem, and "
+            "run the same command again to continue"
         ) from error
 
 

@@ -28,7 +28,7 @@ def whose(option: str) -> str:
     makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
     own = [*run_options().values(), *map(options_of, makes)]
     fixed = any(option in options for options in own)
-    return "is fixed by the run: 'memes run' starts another one" if fixed else ""
+    return "is fixed by the run: start a new run with 'memes run'" if fixed else ""
 
 
 @flat

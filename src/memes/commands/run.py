@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> int:
     report = Reporter(show=processes.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.worker_options.executor())
-        with said_if_slow(report.say, f"building {parsed.task} ..."):  # it may compile a simulator
+        with said_if_slow(report.say, f"building {parsed.task} ..."):  # building may compile a simulator
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
             report.say("no GPU found: '--scale laptop' is faster on a CPU")
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
             else nullcontext(Path())  # only the first process writes files
         )
         if choice.view and processes.leads:
-            from memes.commands.view import viewed  # it imports libraries that other runs do not need
+            from memes.commands.view import viewed  # imports libraries that other runs do not need
 
             stack.enter_context(viewed(out, parsed.task))
         runs = api.run(

@@ -50,7 +50,7 @@ def video(
         seconds: Length of the video in seconds.
         elites: Number of elites to show. They belong to the fitter half of the elites, and their
             features are far from each other.
-        cells: Show the elites of these cells instead.
+        cells: Cells of the elites to show. By default, the elites are chosen automatically.
         size: Width and height in pixels.
         camera: Camera for robots, as in 'memes replay'.
         rate: Pictures per second.
@@ -69,7 +69,7 @@ def video(
     changes = within(load_changes(run), saved.archive.cells.count)
     chosen = spread_elites(saved.archive, elites)
     if cells is not None:
-        require(len(cells) <= MOST_ELITES, f"cells must be at most {MOST_ELITES}, got {len(cells)}")
+        require(len(cells) <= MOST_ELITES, f"cells: at most {MOST_ELITES} are allowed, got {len(cells)}")
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
     with Reporter(show=True) as report:
         played: list[EliteClip] = []

@@ -64,7 +64,7 @@ def viewed(out: Path, task: str) -> Iterator[None]:
         page.terminate()
         try:
             page.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:  # for example during an episode; no data can be lost
+        except subprocess.TimeoutExpired:  # for example during an episode; this loses no data
             page.kill()
             page.wait()
 

@@ -249,7 +249,8 @@ def outputs_for(space: Any) -> int | None:
 def action_of(space: Any) -> Callable[[np.ndarray], Any]:
     """Return the function that converts policy outputs in [-1, 1] to an action of the space.
 
-    For boxes, it scales the outputs to the bounds. For discrete spaces, it selects the largest output.
+    For boxes, this function scales the outputs to the bounds. For discrete spaces, it selects the choice
+    with the largest output.
     """
     kind = type(space).__name__
     if kind == "Discrete":

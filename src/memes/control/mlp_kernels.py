@@ -107,7 +107,7 @@ class Tiling(NamedTuple):
         share: Evaluations of a repeated genotype that a warp computes together.
         ahead: Rows of a repeated genotype that a warp prefetches.
         resident: Blocks per multiprocessor. The compiler limits the number of registers accordingly.
-        columns: Maximum number of adjacent columns per lane of a warp.
+        columns: Maximum number of adjacent columns that a thread computes.
     """
 
     warps: int = 16
@@ -167,7 +167,7 @@ def policy_kernel(
     """
     lines = []
     for layer in _layers(network, ranks):
-        # Number of columns that a lane reads at once. All sizes and offsets must be multiples of this
+        # Number of columns that a thread reads at once. All sizes and offsets must be multiples of this
         # number.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
         columns = next(

@@ -123,7 +123,7 @@ def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
 
 
 def as_pairs(groups: Sequence[Samples]) -> Pairs | None:
-    """Join groups of samples into `Pairs`, or return None unless all groups are `Pairs` of one form."""
+    """Join groups of samples if all of them are `Pairs` of the same form, and otherwise return None."""
     pairs = [group for group in groups if isinstance(group, Pairs)]
     forms = {(jax.tree.structure(p), *(a.shape[1:] for a in jax.tree.leaves(p))) for p in pairs}
     return concatenate(pairs) if len(forms) == 1 and len(pairs) == len(groups) else None

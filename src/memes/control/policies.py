@@ -195,7 +195,7 @@ def mlp(
 
 
 def affine(product: str, matrix: Array, bias: Array, signal: Array) -> Array:
-    """Compute a layer without its activation. `product` is the `einsum` of the matrix product."""
+    """Compute a layer without its activation. `product` is the `einsum` expression."""
     return jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
 
 

@@ -1,4 +1,4 @@
-"""The emitter of CMA-ME and CMA-MAE: search distributions that offer all samples to the archive."""
+"""The emitter of CMA-ME and CMA-MAE: search distributions whose samples are offered to the archive."""
 
 from __future__ import annotations
 

@@ -31,21 +31,21 @@ class Parallel:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(len(self.emitters) >= 1, "emitters must be at least one emitter, got none")
+        require(len(self.emitters) >= 1, "emitters must contain at least one emitter, got none")
 
     @property
     def lanes(self) -> int:
-        """Number of lanes of all emitters."""
+        """Total number of lanes of all emitters."""
         return sum(emitter.lanes for emitter in self.emitters)
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The flags of all emitters."""
+        """The `persistent` flags of all emitters, in order."""
         return sum((emitter.persistent for emitter in self.emitters), ())
 
     @property
     def samples(self) -> int:
-        """Number of samples of all emitters."""
+        """Total number of samples of all emitters."""
         return sum(emitter.samples for emitter in self.emitters)
 
     @property
@@ -128,12 +128,12 @@ class OneOf:
 
     @property
     def lanes(self) -> int:
-        """Number of lanes of all copies."""
+        """Total number of lanes of all copies."""
         return self.count * self.emitter.lanes
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The flags of one copy."""
+        """The `persistent` flags of one copy."""
         return self.emitter.persistent
 
     @property

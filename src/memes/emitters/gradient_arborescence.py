@@ -26,7 +26,7 @@ from memes.strategies import Strategy
 from memes.task import Task, initial
 from memes.validation import check_fields
 
-SMALLEST_NORM = 1e-8  # is added to the length of a gradient before the gradient is divided by it
+SMALLEST_NORM = 1e-8  # added to the norm by which a gradient is divided
 
 
 class GradientArborescenceState(NamedTuple):
@@ -179,7 +179,7 @@ class GradientArborescence:
         age = state.age + 1
         accepted = jnp.any(branches.status != Status.REJECTED, axis=-1)
         stale = jnp.where(accepted, 0, state.stale + 1)
-        same = jnp.all(branches.x == state.mean[:, None], axis=(1, 2))  # all gradients are zero
+        same = jnp.all(branches.x == state.mean[:, None], axis=(1, 2))  # true if all gradients are zero
         unusable = same | ~jnp.isfinite(mean).all(axis=-1)
         why = reason(
             stale=self.reset.earned(stale),

@@ -37,7 +37,7 @@ def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gra
         for what, part, shape in parts:
             require(
                 part.shape == shape,
-                f"gradients of task '{task.name}' must return those of the {what} with shape {shape}, "
+                f"gradients of task '{task.name}' must return {what} gradients of shape {shape}, "
                 f"got {part.shape}",
             )
         return Gradients(of_fitness, of_feature)

@@ -54,7 +54,7 @@ class Isoline:
         return (False,) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "L k"]:
-        """Return the initial state, with unknown features of the parents."""
+        """Return the initial state, in which the features of all parents are unknown (NaN)."""
         return jnp.full((self.lanes, task.feature_dim), jnp.nan)
 
     def ask(

@@ -1,7 +1,7 @@
 """The emitter of PGA-ME: policy gradients for elites, with critics that learn from all transitions.
 
-In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. Variants are
-made by gradient steps that increase the value of the actions according to the first critic.
+In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. A variant
+results from gradient steps that increase the value that the first critic assigns to its actions.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class PolicyGradient:
     ) -> tuple[PolicyGradientState, Lanes]:
         """Store the transitions in the replay buffer."""
         if context.transitions is None:
-            raise UsageError("transitions are missing: tell needs an evaluation made with them")
+            raise UsageError(
+                "the evaluation must contain transitions, got none; make it with Algorithm.evaluate"
+            )
         replay = remember(state.replay, context.transitions)
         return state._replace(replay=replay), report(Kind.EXPLOIT, state.parent_feature)
 

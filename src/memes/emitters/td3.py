@@ -92,7 +92,7 @@ def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Control
     control = task.control
     if control is None or control.controller.policy is None:
         raise UsageError(
-            f"task '{task.name}' has no policies with gradients; use a control task with an mlp"
+            f"task '{task.name}' has no policies with gradients; use a control task with an mlp policy"
         )
     environment = control.environment
     inputs = environment.observation_size + environment.action_size
@@ -137,7 +137,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
     count = seen.reward.size
     require(
         count <= replay.capacity,
-        f"replay_size must hold the {count} transitions of a generation, got {replay.capacity}",
+        f"replay_size must be at least {count}, the transitions of a generation, got {replay.capacity}",
     )
     flat: Transition = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), seen)
     sound = jnp.abs(flat.reward) < LIMIT
@@ -223,7 +223,7 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
         return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    # In 64-bit mode, `fori_loop` would use a 64-bit counter, and a different program might round
+    # A `fori_loop` would have a 64-bit counter in 64-bit mode. The resulting program might round
     # differently.
     begun = jnp.int32(0), learner
     _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)

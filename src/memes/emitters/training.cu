@@ -31,10 +31,10 @@ constexpr int PROPOSED = FOLLOWING + DELAY * ROWS * IN;  // observations and the
 constexpr int REWARD = PROPOSED + ROWS * IN;           // rewards [DELAY, ROWS]
 constexpr int LASTING = REWARD + DELAY * ROWS;         // discount, or 0 at the end of an episode [DELAY, ROWS]
 constexpr int SIGNAL = LASTING + DELAY * ROWS;         // signals of each hidden layer [2, ROWS, width]
-constexpr int SLOPE = SIGNAL + 2 * ROWS * SIGNALS;     // gradient of the value w.r.t. their pre-activations
-constexpr int SLOW = SLOPE + 2 * ROWS * SIGNALS;       // signals of slow critics [2, ROWS, width]
+constexpr int SLOPE = SIGNAL + 2 * ROWS * SIGNALS;     // gradient of the value w.r.t. the pre-activations
+constexpr int SLOW = SLOPE + 2 * ROWS * SIGNALS;       // signals of the target critics [2, ROWS, width]
 constexpr int VALUE = SLOW + 2 * ROWS * SIGNALS;       // partial sums of the values [2, TILES, ROWS]
-constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // the same for the slow critics
+constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // partial sums of the target critics' values
 constexpr int ACTED = SLOW_VALUE + 2 * TILES * ROWS;   // signals of the actor [ROWS, width]
 constexpr int ACTOR_SLOPE = ACTED + ROWS * ACTOR_SIGNALS;
 
@@ -47,7 +47,7 @@ FUNCTION float4 four(const float* at) { return *reinterpret_cast<const float4*>(
 
 constexpr int STAGE = 2304;  // size in float4
 static_assert(STAGE >= THREADS / 32 * 256, "each warp has a tile of 32 x 32 on the stage");
-static_assert(4 * STAGE >= TOGETHER * (2 * WIDEST + THREADS), "or there are rows of two layers, and parts of their sums");
+static_assert(4 * STAGE >= TOGETHER * (2 * WIDEST + THREADS), "the stage has rows of two layers and parts of their sums");
 static_assert(16 * STAGE + 8 * ROWS <= 48 * 1024, "a block's memory is 48 KB");
 FUNCTION float4* stage() {  // working memory of a block during a job
   __shared__ float4 numbers[STAGE];
@@ -106,7 +106,7 @@ FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int 
 
 // -------------------------------------------------------------------------------------------- learning
 
-// Settings of Adam. In memory, the weights, their two moments and their slow copies start `apart` numbers after one
+// Settings of Adam. In memory, the weights, their two moments and the target weights start `apart` numbers after one
 // another. `first` and `second` correct the bias of the two moments.
 struct Adam { int apart; float rate, first, second; };
 template <int N> struct alignas(4 * N) Some { float x[N]; };
@@ -331,9 +331,9 @@ FUNCTION void find_errors(int step, const float* work) {
 }
 
 // Runs `rounds` rounds. Arguments, with the number of rounds as `_`:
-// - critics[4, 2, CRITIC] and actor[4, ACTOR]: weights, the two moments of Adam, slow copies;
+// - critics[4, 2, CRITIC] and actor[4, ACTOR]: weights, the two moments of Adam, target weights;
 // - index[_, DELAY, BATCH]: indices of the sampled transitions;
-// - noise[_, DELAY, BATCH, ACTION]: noise of the actions that follow;
+// - noise[_, DELAY, BATCH, ACTION]: noise on the actions of the target actor;
 // - corrections[_, DELAY + 1, 2]: bias corrections of Adam's moments.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 training(const float* observation, const float* action, const float* reward, const float* next_observation,
@@ -351,8 +351,8 @@ training(const float* observation, const float* action, const float* reward, con
       const bool actors = step == DELAY, more = round + 1 < count;
       const float* inputs = work + (actors ? PROPOSED : INPUTS + step * ROWS * IN);
       const int done = step == 0;  // layers of this step that the previous round has computed
-      // In the first step, the slow critics start one phase later, because the actor acts in phase 0. As a result, the
-      // slow critics may need more phases than the learning critics.
+      // In the first step, the target critics start one phase later, because the actor acts in phase 0. Therefore, the
+      // target critics may need more phases than the learning critics.
       const int phases = actors ? PHASES + 2 : done ? max(LAYERS + 1, PHASES - 1) : PHASES;
 #pragma unroll 1
       for (int phase = round < 0 ? PHASES : 0; phase < phases; ++phase) {
@@ -384,8 +384,7 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // First compute the slow critics (which = 0), which the actor's step does not need. Then compute the learning
-        // critics.
+        // First compute the target critics (which = 0), except in the actor's step. Then compute the learning critics.
 #pragma unroll 1
         for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
           const int l = !which ? phase - done : next && more ? 0 : phase + done;

@@ -1,4 +1,4 @@
-"""The training of TD3 as one CUDA kernel, because its steps are too small for separate kernels."""
+"""The training of TD3 as one CUDA kernel, because the steps are too small for separate kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.task import Task
 
-# The limits of the kernel: batch size, width of a layer, and number of random numbers per launch.
+# Upper limits of the kernel: batch size, width of a layer, and number of random numbers per launch.
 MOST_ROWS, MOST_WIDE, MOST_DRAWN = 1024, 1024, 2**25
 CAPABILITY = 7.0  # minimum for the acquire and release operations that synchronise blocks
 

@@ -34,5 +34,8 @@ def workers(which: int | str, *, timeout: float | None = None) -> Executor:
         return Processes(int(word), timeout=timeout)
     kind, _, address = word.partition(":")
     known("kind of workers", kind, CLUSTERS, ", or a number of processes")
-    require(timeout is None, f"simulator_timeout is for processes only; set the time limits of {kind}")
+    require(
+        timeout is None,
+        f"simulator_timeout is only for local processes; use the time limits of {kind} instead",
+    )
     return CLUSTERS[kind](address)

@@ -33,7 +33,7 @@ class Ray(Executor):
         return f"{self._ray.cluster_resources().get('CPU', 0):.0f} workers of Ray"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit work."""
+        """Submit a function call to the workers."""
         # Ray must not retry, because the caller retries.
         remote = self._ray.remote(fn).options(max_retries=0)
         future: Future[Any] = remote.remote(*args, **kwargs).future()
@@ -64,7 +64,7 @@ class Dask(Executor):
         return f"{len(self._client.nthreads())} workers of Dask"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit work."""
+        """Submit a function call to the workers."""
         future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 
@@ -89,7 +89,7 @@ class MPI(Executor):
         return f"{self._executor.num_workers} workers of MPI"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit work."""
+        """Submit a function call to the workers."""
         future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 

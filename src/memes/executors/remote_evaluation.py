@@ -51,7 +51,7 @@ def parallelize(
         The task with an evaluator that uses the workers.
     """
     require(
-        not task.jit, f"task '{task.name}' is compiled by JAX: only those with jit=False have workers"
+        not task.jit, f"task '{task.name}' is compiled by JAX; only tasks with jit=False can use workers"
     )
     at_least(1, block=block)
     by = partial(RemoteEvaluator, task, executors=_Executors(executor), block=block)

@@ -43,7 +43,7 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
         return rows_like(jax.eval_shape(lambda: evaluate(task, *trial(n))).extras)
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise UsageError(
-            f"evaluate of task '{task.name}' uses NumPy, or if or float(), on values that JAX traces: "
+            f"evaluate of task '{task.name}' uses NumPy, 'if' or float() on values that JAX traces; "
             "use jax.numpy, such as jnp.where, or set jit=False"
         ) from error
 

@@ -66,7 +66,7 @@ def _own(path: Path) -> Path:
         path.chmod(0o700)
         mine = all(entry.lstat().st_uid == _user() for entry in path.iterdir())
     if not mine:
-        raise PermissionError(f"'{path}' belongs to another user, or contains a file of one")
+        raise PermissionError(f"'{path}' belongs to another user, or contains a file of another user")
     return path
 
 

@@ -80,7 +80,7 @@ def launch(
 
 @cache
 def missing() -> str:
-    """Return a description of the missing components for kernels on the GPUs of this machine.
+    """Return a description of missing components that kernels on the GPUs of this machine need.
 
     The description is empty if no component is missing, or if the machine has no GPU.
     """
@@ -89,7 +89,7 @@ def missing() -> str:
     if compiler() is None:
         return "there is no C++ compiler (g++ or clang++)"
     if nvrtc() is None:
-        return "NVRTC is not found (the package nvidia-cuda-nvrtc has it)"
+        return "NVRTC is not found (it is part of the package nvidia-cuda-nvrtc)"
     _BESIDE.submit(jax.device_put, 0, devices()[0])  # start the slow initialisation of the GPU
     try:
         _handler()

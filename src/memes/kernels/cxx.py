@@ -21,8 +21,8 @@ from memes.kernels.cache import cached, digest
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
 
 
-LINES_PER_SECOND = 2500  # approximate speed of compilers for simulators, on an idle machine
-SLOW = 20  # compilations that take more seconds are announced
+LINES_PER_SECOND = 2500  # approximate speed of compiling a simulator on an idle machine
+SLOW = 20  # seconds; longer compilations print a message first
 
 
 def compiler() -> str | None:
@@ -51,9 +51,9 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
         file.write_text(source)
         seconds = source.count("\n") / LINES_PER_SECOND
         if seconds > SLOW:
-            print(f"compiling {user} takes about {seconds:.0f} s, once: it is cached", file=sys.stderr)
+            print(f"compiling {user} takes about {seconds:.0f} s; the result is cached", file=sys.stderr)
         _output([program, *flags, str(file), "-ldl", "-o", str(library)], user)
-        require(library.exists(), f"{user}: the compiler '{program}' failed: it wrote nothing")
+        require(library.exists(), f"{user}: the compiler '{program}' failed to write the library")
 
     # The key contains the version of jaxlib, because jaxlib rejects libraries made with newer headers.
     version = _output([program, "--version"], user)

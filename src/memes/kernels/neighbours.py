@@ -48,7 +48,7 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
     members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        # XLA fuses and vectorises this loop. On CPUs, XLA would compute a reduction member by member.
+        # XLA fuses and vectorises this loop. On CPUs, it would compute a reduction member by member.
         minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
         best = _smallest(minima, min(count, n_groups))[1]
         candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
@@ -61,7 +61,7 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
 
 def _squared_distance(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
     """Return the squared distance between two points, which are sequences of coordinates."""
-    # The expanded square would suffer from cancellation. For few coordinates, differences are cheap.
+    # The expanded form of the square would cause cancellation. Differences of few coordinates are cheap.
     return sum(jnp.square(x - y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 

@@ -76,14 +76,14 @@ ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "laptop": {"memes-hybrid": {"lanes": 8}},
 }
 
-DESCRIPTION = """Run an algorithm on a task and save what it finds.
+DESCRIPTION = """Run an algorithm on a task and save the results.
 
-TASK is one of 'memes list', or a custom task as package.module:name or path/to/file.py:name. Its name \
-stands for a Task or for a function that returns one, whose keyword-only parameters become options. \
-Environments of other packages are gymnasium:NAME, brax:NAME and playground:NAME.
+TASK is a task from 'memes list', or a custom task as package.module:name or path/to/file.py:name. A \
+custom task is a Task, or a function that returns a Task. Keyword-only parameters of the function \
+become options. Environments of other packages are named gymnasium:NAME, brax:NAME and playground:NAME.
 
-Options may be before or after TASK. The options of a task and of an algorithm are below if both are \
-given: memes run arm --algorithm me --help."""
+Options may be given before or after TASK. If a task and an algorithm are given, --help also lists \
+their options: memes run arm --algorithm me --help."""
 # Titles of the groups in the help text, with their options. Every run has these options.
 GROUPS: dict[str, tuple[str, ...]] = {
     "common options": (
@@ -315,7 +315,7 @@ def _all(groups: Mapping[str, Options]) -> Options:
     found = [pair for group in groups.values() for pair in group.items()]
     (name, times), *_ = Counter(name for name, _ in found).most_common(1)
     unique = times == 1
-    require(unique, f"task: its option '{name}' has the name of another option of the run; rename it")
+    require(unique, f"task: option '{name}' has the same name as another option of the run; rename it")
     return dict(found)
 
 
@@ -331,7 +331,7 @@ def _entries(
     for key, value in (*general.items(), *sections.get(str(algorithm), {}).items()):
         name = key.replace("-", "_")
         whose = "" if name in options else _whose(None, algorithm, name)
-        require(not whose, f"key '{key}' of '{file}' {whose}; put it below the heading of one")
+        require(not whose, f"key '{key}' of '{file}' {whose}; move it below the algorithm's heading")
         known(f"key of '{file}'", name, [n for n in options if n != "config"])
         hint = options[name].hint
         require(

@@ -385,8 +385,8 @@ def check_flags(
 ) -> None:
     """Raise a `UsageError` if a flag is not among the options.
 
-    For the error message, `whose(name)` describes which tasks or algorithms have the option. The phrase
-    is empty if there is no such option.
+    `whose(name)` returns a phrase for the error message, which lists the tasks or algorithms that have
+    the option. The phrase is empty if there are none.
     """
     for flag in split(words, options).flags:
         if flag.name not in options:
@@ -397,7 +397,7 @@ def check_flags(
 
 
 def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
-    """Return a hint about an unknown flag: the option that the user probably meant, or the options."""
+    """Return a hint about an unknown flag: the option that the user probably meant, or all options."""
     name = flag.name.lower().replace("-", "_")
     meant = [option for option in MEANT.get(name, ()) if option in options]
     begun = [option for option in options if len(name) > 2 and option.startswith(name)]

@@ -124,7 +124,7 @@ def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str |
 
 @contextmanager
 def _recorded_in(path: Path | None) -> Iterator[None]:
-    """Add the run that cannot be rebuilt to the message of a `UsageError` inside the context."""
+    """Add the folder of the run to the message of a `UsageError` that is raised in the context."""
     try:
         yield
     except UsageError as error:

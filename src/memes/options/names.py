@@ -1,4 +1,4 @@
-"""Tasks and algorithms by name, including custom tasks and algorithms."""
+"""Lookup of tasks and algorithms by name, including custom ones."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None
     """Return the cells that are specified by the options `resolution` and `centroids`."""
     require(
         centroids is None or resolution is None,
-        "resolution and centroids exclude each other: one is for a grid, the other for a tessellation",
+        "resolution and centroids exclude each other: use resolution for a grid, or centroids for a CVT",
     )
     if centroids is None:
         return grid(task, None if resolution is None else tuple(resolution))
@@ -118,8 +118,8 @@ def _offer(what: str, name: Any, kind: type) -> None:
     with own_code(f"{what} '{name}'"):
         module = _file(what, name)
     found = [f"{name}:{of}" for of, value in vars(module).items() if _makes(kind, value, module)]
-    offered = f"such as {', '.join(found)}" if found else f"but there is no {kind.__name__} in it"
-    raise UsageError(f"{what}: '{name}' is a file: add the name of what to use from it, {offered}")
+    offered = f"such as {', '.join(found)}" if found else f"but the file contains no {kind.__name__}"
+    raise UsageError(f"{what}: '{name}' is a file: add the name of an object in the file, {offered}")
 
 
 def _makes(kind: type, value: Any, module: ModuleType) -> bool:
@@ -139,7 +139,7 @@ def _makes(kind: type, value: Any, module: ModuleType) -> bool:
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
     try:
         inspect.signature(found)
-    except (TypeError, ValueError):  # raised if it is not callable, or has no signature
+    except (TypeError, ValueError):  # raised if `found` is not callable or has no signature
         raise UsageError(f"{what} '{name}' must be {wanted}, got {type(found).__name__}") from None
     return found  # type: ignore[no-any-return]
 
@@ -166,7 +166,7 @@ def _file(what: str, where: str) -> ModuleType:
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # required by dataclasses, which look up their module
-    _files[where] = str(Path(where).absolute())  # because its code may change the current folder
+    _files[where] = str(Path(where).absolute())  # the module may change the current folder
     sys.path.insert(0, str(Path(where).absolute().parent))  # as `python file.py` does
     spec.loader.exec_module(module)
     return module

@@ -44,8 +44,8 @@ class WorkerOptions:
     Attributes:
         workers: Workers that evaluate a task with jit=False: a number of processes, ray, ray:ADDRESS,
             dask:ADDRESS or mpi. Results do not depend on the workers.
-        simulator_timeout: Maximum time in seconds for a block, after which its process is replaced. By
-            default, there is no limit.
+        simulator_timeout: Maximum time in seconds for a block of genotypes. If a block takes longer, its
+            worker process is replaced. By default, there is no limit.
     """
 
     workers: str | None = None
@@ -65,7 +65,7 @@ class WorkerOptions:
 def on_workers(
     task: Task, name: str, options: Mapping[str, Any], executor: Executor | None, rows: int = BLOCK
 ) -> Task:
-    """Return the task. If there is an executor, the task is evaluated on it.
+    """Return the task, which is evaluated on the executor if there is one.
 
     Args:
         task: The task.

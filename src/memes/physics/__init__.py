@@ -1,9 +1,10 @@
 """A simulator that computes the same physics as MuJoCo, for thousands of copies of one model.
 
-engine = physics.compile("robot.xml", substeps=5)
-state = engine.init(qpos, qvel)          # [N, nq], [N, nv]
-state = engine.step(state, ctrl)         # [N, nu]
-engine.qpos(state), engine.contacts(state)
+Example:
+    engine = physics.compile("robot.xml", substeps=5)
+    state = engine.init(qpos, qvel)          # [N, nq], [N, nv]
+    state = engine.step(state, ctrl)         # [N, nu]
+    engine.qpos(state), engine.contacts(state)
 """
 
 from memes.errors import package, show_mujoco_warnings

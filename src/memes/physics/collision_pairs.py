@@ -197,8 +197,8 @@ def impedance_of(
     power = max(power, 1.0)
     reasons.unless(power == int(power), "a 'solimp' with a power that is not a whole number", where)
     if (solref > 0).any() and (solref <= 0).any():
-        reasons.unless(False, "a 'solref' of one positive number and one that is not", where)
-        solref = np.array([0.02, 1.0])  # MuJoCo's default, to continue the checks
+        reasons.unless(False, "a 'solref' with one positive and one non-positive number", where)
+        solref = np.array([0.02, 1.0])  # MuJoCo's default, so that the checks can go on
     if solref[0] > 0:
         safe = 0.0 if disabled(m, "refsafe") else 2 * float(m.opt.timestep)
         time_constant = max(float(solref[0]), safe)

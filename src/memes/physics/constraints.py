@@ -22,7 +22,7 @@ class Row(NamedTuple):
     Attributes:
         jacobian: For each dof that affects the constraint, the effect of unit velocity on each
             component.
-        stiffness: D in the problem, or 0 if the constraint is not active.
+        stiffness: D in the problem (see `solver.py`), or 0 if the constraint is not active.
         friction: Friction coefficients of a contact, one for each component except the first.
         reference: Negative reference acceleration of each component.
         stacked: Whether the row represents K copies.

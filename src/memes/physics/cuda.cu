@@ -14,7 +14,7 @@ FUNCTION I opposite(I m) { return !m; }
 FUNCTION bool some(I m) { return __any_sync(WARP, m); }
 FUNCTION V absolute(V a) { return fabsf(a); }
 FUNCTION V down(V a) { return floorf(a); }
-// Both functions return NaN if one of the numbers is NaN, so that failed robots are detected.
+// `least` and `greatest` return NaN if a number is NaN, so that failed robots are detected.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 FUNCTION V least(V a, V b) { V r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 FUNCTION V greatest(V a, V b) { V r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
@@ -23,8 +23,8 @@ FUNCTION V least(V a, V b) { return a < b || a != a ? a : b; }
 FUNCTION V greatest(V a, V b) { return a > b || a != a ? a : b; }
 #endif
 #if defined(__CUDA_ARCH__)
-// These instructions have an error of 1 ulp. Exact division would need eight instructions, and would also support
-// divisors near 2^128.
+// The approximate instructions have an error of 1 ulp. Exact division would need eight instructions, and would also
+// support divisors near 2^128.
 FUNCTION V quotient(V a, V b) { V r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b)); return a * r; }
 FUNCTION V root(V a) { V r; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 #else

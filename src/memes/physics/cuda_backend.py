@@ -21,7 +21,7 @@ from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
-THREADS = 128  # threads per block: its four warps share the instruction fetches of a long program
+THREADS = 128  # threads per block, so that four warps share the instruction fetches of a long program
 WARP = 32
 
 
@@ -40,7 +40,7 @@ def cuda_backend(
     copies = stacked.tree.copies
     require(
         copies <= WARP,
-        f"backend 'cuda' supports models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
+        f"backend 'cuda' supports models with at most {WARP} equal subtrees, got {copies}; use 'xla'",
     )
     kernel = step_kernel(stacked, fidelity, substeps)
     if launch is cuda.launch:

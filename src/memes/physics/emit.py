@@ -117,7 +117,7 @@ class GeneratedCode:
         i = f"i{self._count}"
         self.lines.append(f"ROLLED for (int {i} = 0; {i} < {count}; ++{i}) {{")
         after = [self._text(x) for x in body(values)]
-        if set(after) & {x.name for x in carried}:  # a new value may be a loop variable
+        if set(after) & {x.name for x in carried}:  # copy loop variables before they change
             after = [self.declare("V", x).name for x in after]
         self.lines += [f"{x.name} = {new};" for x, new in zip(carried, after, strict=True)]
         self.lines.append("}")
@@ -134,7 +134,7 @@ class GeneratedCode:
             return then()
         mask = _literal(condition.data)
         place = len(self.lines)
-        # With the longer alternative first, fewer variables stay in use while it runs.
+        # If the longer alternative comes first, fewer variables are in use while it runs.
         self.lines.append(f"if (some({mask})) {{")
         including = [self._text(x) for x in then()]
         names = [f"b{self._count}_{i}" for i in range(len(including))]

@@ -213,9 +213,8 @@ def compile(
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
             compiler and NVRTC) or `native` (CPUs with a C++ compiler). `auto` selects the fastest
             available one.
-        self_collision: Whether to simulate contacts between moving geoms. Such contacts are not
-            supported. If True, a model with such contacts raises an error. If False, these contacts are
-            ignored, and legs pass through each other.
+        self_collision: Contacts between moving geoms are not supported. If True, a model with such
+            contacts raises an error. If False, they are ignored, and legs pass through each other.
 
     Raises:
         UsageError: If an argument is invalid, or if the model uses unsupported features. The error
@@ -229,8 +228,8 @@ def compile(
     assert chosen is not None
     require(
         chosen.iterations >= MIN_ITERATIONS,
-        f"fidelity must have at least {MIN_ITERATIONS} iterations: with fewer, contacts are wrong; "
-        f"got {chosen.iterations}",
+        f"fidelity must have at least {MIN_ITERATIONS} iterations, because contacts are wrong with "
+        f"fewer iterations; got {chosen.iterations}",
     )
     require(
         backend == "auto" or backend in BACKENDS,
@@ -264,5 +263,7 @@ def compile(
         best = fastest("memes.physics", cuda=together.tree.copies <= WARP)
         return with_backend("native" if best == "cpp" else best)
     except UsageError as error:  # there is no working compiler
-        warnings.warn(f"memes.physics runs in plain XLA, several times slower: {error}", stacklevel=2)
+        warnings.warn(
+            f"memes.physics runs in plain XLA, which is several times slower: {error}", stacklevel=2
+        )
         return with_backend("xla")

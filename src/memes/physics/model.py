@@ -92,9 +92,9 @@ class Surface(NamedTuple):
         kind: Type of the geom: `box`, `cylinder` or `ellipsoid`.
         size: Half sizes of a box, radius and half length of a cylinder, or half axes of an ellipsoid.
         axes: Axes of the geom in the frame of the link, as columns.
-        which: Selection of the point. For a box, `which` contains the signs of the coordinates of a
-            corner. For a cylinder, `which` contains the cosine and sine of the angle from the lowest
-            point of the rim. The third entry is 1 for the lower or -1 for the upper rim.
+        which: Selection of the point. For a box, it contains the signs of the coordinates of a corner.
+            For a cylinder, it contains the cosine and sine of the angle from the lowest point of the
+            rim, followed by 1 for the lower rim or -1 for the upper rim.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class Contact(NamedTuple):
             of the geom.
         radius: Radius of the ball. If there is a `surface`, it is 0.
         axis: For a ball at an end of a capsule, the axis of the capsule, which determines the first
-            tangent. None for other geoms.
+            tangent of the contact. None for other geoms.
         surface: The contact point of a box, a cylinder or an ellipsoid. None for other geoms.
         shape: Type of the static shape: `plane`, `sphere`, `capsule` or `box`.
         place: Centre of the static shape, or a point of the plane.

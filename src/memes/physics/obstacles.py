@@ -18,7 +18,7 @@ Rivals = tuple[Contact, ...]
 
 
 def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
-    """Split contacts into contacts with the ground (planes below a robot) and with obstacles."""
+    """Return the contacts with the ground (planes below a robot) and the contacts with obstacles."""
     ground: list[Contact] = []
     walls: list[Contact] = []
     for contact in model.contacts:
@@ -51,7 +51,7 @@ def _exclude(a: Contact, b: Contact) -> bool:
 
 
 def _distance(a: Contact, b: Contact) -> float:
-    """Return a lower bound of the distance between two shapes: the largest gap along several axes."""
+    """Return a lower bound on the distance between two shapes: the largest gap along several axes."""
     if "plane" in (a.shape, b.shape):
         return 0.0
     between = _vector(a.place) - _vector(b.place)

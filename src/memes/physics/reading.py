@@ -36,7 +36,7 @@ def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
             return mujoco.MjModel.from_xml_string(text)
         return mujoco.MjModel.from_xml_path(text)
     except ValueError as error:
-        raise UsageError(f"model: MuJoCo cannot compile it: {error}") from None
+        raise UsageError(f"model: MuJoCo cannot compile the model: {error}") from None
 
 
 def read(m: mujoco.MjModel, *, self_collision: bool = True) -> Model:

@@ -54,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# MuJoCo's names of the supported flags, and of the flags without an effect with their reasons.
+# MuJoCo's names of flags that are supported, and of flags that have no effect here, with the reason.
 OBEYED = (
     "constraint",
     "equality",
@@ -131,7 +131,9 @@ def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
         reasons.unless(off or not np.any(getattr(m, attribute)), element)
     for attribute, element in OPTIONS_ZERO.items():
         reasons.unless(not np.any(getattr(m.opt, attribute)), element)
-    reasons.unless(m.opt.integrator in INTEGRATORS, "an integrator other than Euler, RK4, implicitfast")
+    reasons.unless(
+        m.opt.integrator in INTEGRATORS, "an integrator other than Euler, RK4 and implicitfast"
+    )
     _note_flags(m, reasons)
     off = disabled(m, "equality") or disabled(m, "constraint")
     reasons.unless(off or not np.any(m.eq_active0), "<equality> constraints")
@@ -167,7 +169,7 @@ def _note_joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> None:
     body = m.jnt_bodyid[j]
     reasons.unless(
         kind != "free" or not _turns_implicitly(m, body),
-        "a free body of uneven inertia, without further joints, under implicitfast",
+        "a free body with uneven inertia and no other joints, with the integrator implicitfast",
         name,
     )
     alone = m.body_jntnum[body] == 1 and m.body_parentid[body] == 0

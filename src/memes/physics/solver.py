@@ -2,11 +2,14 @@
 
     minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges s(edge(J a - a_ref))
 
-Each constraint has one or more edges:
+M is the mass matrix, and J is the Jacobian of the constraints. a_free is the unconstrained acceleration,
+and a_ref is the reference acceleration of the constraints. A constraint with stiffness D has one or more
+edges:
 
-- A contact with friction has two edges of the friction pyramid for each component except the normal.
-- A limit or a frictionless contact has one edge. The cost of these edges is s(e) = 1/2 D min(0, e)^2.
-- Dry friction of a dof with force limit f has one edge. Its cost is s(e) = c e - 1/2 c^2 / D (Huber),
+- A contact with friction has two edges of the friction pyramid for each component except the normal. The
+  cost of each edge is s(e) = 1/2 D min(0, e)^2.
+- A limit or a frictionless contact has one edge with the cost s(e) = 1/2 D min(0, e)^2.
+- Dry friction of a dof with force limit f has one edge with the cost s(e) = c e - 1/2 c^2 / D (Huber),
   where c is D e clipped to [-f, f].
 
 M + J'DJ has the sparsity of the tree, so each iteration requires only one sparse factorisation.
@@ -25,7 +28,8 @@ from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
-# The line search rejects steps that end in this share of the bracket at its far end.
+# For dry friction, the line search rejects steps that end near the far end of the bracket. This is the
+# share of the bracket that counts as near.
 FAR_END = 1 / 16
 
 
@@ -143,7 +147,7 @@ def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _pull(row: Row, e: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the force s'(e) of a friction row, and s''(e): D below the force limit, otherwise 0."""
+    """Return s'(e) and s''(e) of a friction row. s''(e) is D below the force limit, and 0 otherwise."""
     assert row.most is not None
     wanted = row.stiffness * e
     inside = la.less(la.absolute(wanted), row.most)
@@ -329,7 +333,7 @@ def _line_search(
         low, high = la.where(downhill, length, low), la.where(downhill, high, length)
         newton = length - gradient / la.maximum(curvature, 1e-12)
         if kinks:
-            # Steps to the far end of the bracket are rejected, because steps could alternate between
+            # Steps to the far end of the bracket are rejected. Otherwise, steps could alternate between
             # both ends.
             beyond = la.where(downhill, newton - high, low - newton)
             keep = la.less(beyond, FAR_END * (low - high))

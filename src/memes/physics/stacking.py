@@ -1,8 +1,8 @@
 """Stacking of isomorphic subtrees, such as the legs of an ant.
 
-Of K sibling subtrees with equal structure, the model keeps only one. The constants of this subtree
-become `Stacked`, and its run-time values get a leading axis of size K. The code of the subtrees becomes
-K times shorter, so that XLA compiles it in reasonable time.
+The model keeps only one of K sibling subtrees with equal structure. The constants of this subtree become
+`Stacked`, and its run-time values get a leading axis of size K. The code of the subtrees becomes K times
+shorter, so that XLA compiles it in reasonable time.
 """
 
 from __future__ import annotations

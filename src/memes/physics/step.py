@@ -162,7 +162,10 @@ def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
 
 
 def _pull_back(model: Model, qvel: Sequence[Scalar], turned: Sequence[Scalar]) -> list[Scalar]:
-    """Convert angular velocities to rates of change of the rotation vector `turned` (inverse dexp)."""
+    """Convert angular velocities to rates of change of the rotation vector `turned`.
+
+    The conversion is the inverse derivative of the exponential map.
+    """
     pulled = list(qvel)
     for joint in _joints(model):
         if joint.kind not in ("free", "ball"):
@@ -181,7 +184,7 @@ def _joints(model: Model) -> list[Joint]:
 
 
 def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[Scalar]:  # type: ignore[no-untyped-def]
-    """Convert the angular parts of free joints by `turn`.
+    """Convert the angular parts of free joints with the function `turn`.
 
     States contain the angular parts in body axes, whereas the dynamics use world axes.
     """

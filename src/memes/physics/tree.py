@@ -94,12 +94,12 @@ class Flow:
         self._crossing: dict[Any, Scalar] = {}
 
     def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Add x to `into[key]`. Contributions from a stacked part to the trunk are added by `settle`."""
+        """Add x to `into[key]`. If x crosses from a stacked part to the trunk, `settle` adds it."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) + x
 
     def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Subtract x from `into[key]`. As in `add`, contributions to the trunk wait for `settle`."""
+        """Subtract x from `into[key]`. If x crosses to the trunk, `settle` subtracts it, as in `add`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) - x
 

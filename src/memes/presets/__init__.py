@@ -89,7 +89,7 @@ _PRESETS = (
     Preset(
         "memes-sequential",
         MemesSequential(),
-        "MEMES whose lanes all explore, then all exploit, in turn",
+        "MEMES in which all lanes explore and exploit in turn",
         "MEMES-sequential",
     ),
     Preset(
@@ -139,20 +139,29 @@ _PRESETS = (
         "MAP-Elites, 512 offspring evaluated 32 times each",
         "ME-Sampling",
     ),
-    Preset("es", SingleEs(), "one evolution strategy for fitness", "ES"),
-    Preset("ns-es", NsEs(), "a population of means for novelty, one sampled per generation", "NS-ES"),
-    Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts", "NSR-ES"),
-    Preset("nsra-es", NsraEs(), "the same with a weight that adapts", "NSRA-ES"),
-    Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits", "ME-ES"),
-    Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn", "CMA-ME"),
-    Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds", "CMA-MAE"),
+    Preset("es", SingleEs(), "one evolution strategy that maximises fitness", "ES"),
+    Preset(
+        "ns-es", NsEs(), "means that maximise novelty, one of which is sampled per generation", "NS-ES"
+    ),
+    Preset("nsr-es", NsrEs(), "like NS-ES, for fitness and novelty in equal parts", "NSR-ES"),
+    Preset("nsra-es", NsraEs(), "like NSR-ES, with a weight that adapts to progress", "NSRA-ES"),
+    Preset("me-es", MeEs(), "one evolution strategy that explores and exploits in turn", "ME-ES"),
+    Preset(
+        "cma-me", CmaMe(), "CMA-ES emitters that rank samples by improvement, used in turn", "CMA-ME"
+    ),
+    Preset(
+        "cma-mae",
+        CmaMae(),
+        "CMA-ES emitters that compare samples with slowly rising thresholds",
+        "CMA-MAE",
+    ),
     Preset(
         "cma-mega",
         CmaMega(),
         "CMA-ES along the gradients of differentiable tasks",
         "CMA-MEGA",
     ),
-    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds", "CMA-MAEGA"),
+    Preset("cma-maega", CmaMaega(), "CMA-MEGA with slowly rising thresholds", "CMA-MAEGA"),
     Preset(
         "dns",
         Dns(),
@@ -177,9 +186,9 @@ VARIANTS = {
 def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the name of an algorithm in figures.
 
-    If the label is the name of a preset, this is the title of the preset. Variants in `memes reproduce`
-    have separate names. All other labels are returned unchanged. The title of MAP-Elites contains the
-    batch size, which `options` may change.
+    For the name of a preset, return the title of the preset. Variants in `memes reproduce` have separate
+    names. All other labels are returned unchanged. The title of MAP-Elites contains the batch size,
+    which `options` may change.
     """
     if label not in PRESETS:
         return VARIANTS.get(label, label)

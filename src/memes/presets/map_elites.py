@@ -158,7 +158,7 @@ class CmaMe:
         at_least(2, batch=self.batch)
         require(
             self.parents == "all" or isinstance(self.strategy, str),
-            "parents must be 'all' with a strategy as an object, got 'accepted'; name the strategy, or "
+            "parents must be 'all' if strategy is an object, got 'accepted'; name the strategy, or "
             "compose objectives.Accepted with Evosax(parents='positive')",
         )
         require(

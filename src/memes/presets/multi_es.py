@@ -191,8 +191,8 @@ class MemesHybrid:
         offspring = (self.batch - taken) // each
         require(
             offspring > 0,
-            f"batch must be at least the {taken} evaluations of {self.lanes} lanes plus {each} of one "
-            f"offspring, got {self.batch}; use fewer lanes or samples",
+            f"batch must be at least {taken + each} ({taken} evaluations of {self.lanes} lanes and "
+            f"{each} of one offspring), got {self.batch}; use a larger batch, or fewer lanes or samples",
         )
         return compose(
             task,

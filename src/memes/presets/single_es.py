@@ -103,8 +103,7 @@ class NsrEs:
     """NSR-ES: like NS-ES, but means maximise a weighted average of the ranks of fitness and novelty.
 
     The utility of a sample is `w r + (1 - w) n`, where r and n are its centred ranks by fitness and
-    novelty.
-    Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
+    novelty. Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
 
     Attributes:
         means: The population of means.
@@ -169,8 +168,8 @@ class MeEs:
     utilities u_i are the centred ranks of the samples by novelty or by fitness. Each phase starts from
     an elite. Exploration starts from one of the 5 most novel elites. Exploitation starts from one of the
     2 fittest elites of a group. With equal probability, the group is the whole archive or the 5 most
-    recently changed cells.
-    Reference: Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO 2020, arXiv:2003.01825.
+    recently changed cells. Reference: Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO
+    2020, arXiv:2003.01825.
 
     Attributes:
         every: Number of generations per phase.

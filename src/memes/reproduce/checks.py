@@ -1,9 +1,9 @@
 """Checks of relations between the results of algorithms. Claims consist of such relations.
 
-A claim holds only if all of its relations hold. Therefore each relation is *shown* by its own p-value,
-without correction (intersection-union test). A single *refuted* relation refutes the claim. Therefore
-p-values for refutation are corrected for the number of testable relations of the claim on a task. A
-relation that is neither shown nor refuted is inconclusive.
+A claim is true only if all of its relations are true. Therefore, each relation is *shown* by its own
+p-value, without correction (intersection-union test). A single *refuted* relation refutes the claim.
+Therefore, p-values for refutation are corrected for the number of testable relations of the claim on a
+task. A relation that is neither shown nor refuted is inconclusive.
 
 *Above* means a higher median and p < 0.05. *On par* means that the interval of the relative difference
 lies entirely within +-5%.
@@ -83,9 +83,9 @@ class ClaimOutcome(NamedTuple):
         numbers: One line of text per relation.
         seeds: Smallest number of seeds in any relation.
         labels: The compared labels.
-        p: The p-value of the decisive relation. If relations are refuted, it is the smallest p-value of
-            these relations. Otherwise, it is the largest p-value of the relations that p alone can show.
-            NaN if there is no such relation.
+        p: The p-value of the decisive relation. If relations are refuted, this is the refuted relation
+            with the smallest p-value. Otherwise, it is the relation with the largest p-value among the
+            relations that a p-value alone can show. NaN if there is no decisive relation.
         corrected_p: The same p-value, corrected for the number of testable relations.
         instead: The lines of the refuted relations, or of the inconclusive relations if none is refuted.
     """
@@ -210,10 +210,8 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
 
     def check(evidence: Evidence) -> CheckResult:
         found = interval(a.values(evidence))
-        wanted = (
-            f"between {least:.4g} and {most:.4g}" if math.isfinite(most) else f"at {least:.4g} or more"
-        )
-        line = f"{a.words}: {a.label} {_shown(found)}, to lie {wanted}{said}"
+        wanted = f"between {least:.4g} and {most:.4g}" if math.isfinite(most) else f"{least:.4g} or more"
+        line = f"{a.words}: {a.label} {_shown(found)}, required: {wanted}{said}"
         enough = found.n >= FEWEST
         inside = enough and least <= found.low and found.high <= most
         outside = enough and (found.low > most or found.high < least)
@@ -319,9 +317,9 @@ def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) ->
     least = [found.least_p for found in findings if math.isfinite(found.least_p)]
     if verdict is Verdict.INCONCLUSIVE and all(comparisons * p >= SIGNIFICANT for p in least):
         least_p = (
-            f": the least corrected p is {corrected_p(min(least), comparisons):.2g}" if least else ""
+            f": the corrected p is at least {corrected_p(min(least), comparisons):.2g}" if least else ""
         )
-        numbers.append(f"so few seeds cannot refute it{least_p}")
+        numbers.append(f"too few seeds to refute the claim{least_p}")
     return ClaimOutcome(
         verdict,
         tuple(numbers),
@@ -354,7 +352,10 @@ def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)
     tested = f", p = {p:.2g}" * math.isfinite(p)
-    return f" (by means {np.median(one):.4g} against {np.median(other):.4g}: {apart:+.1%}{tested})"
+    return (
+        f" (corrected by means: {np.median(one):.4g} against {np.median(other):.4g}: "
+        f"{apart:+.1%}{tested})"
+    )
 
 
 def _line(a: Quantity, b: Quantity, first: Estimate, second: Estimate, apart: Estimate) -> str:

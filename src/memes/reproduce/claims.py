@@ -48,7 +48,7 @@ from memes.store.summary import Summary
 
 BEYOND_THE_TRAP = 13.0
 STANDING = 250.0  # fitness of an ant that does not move during an episode
-HUNDREDS = 200.0  # minimum number of generations
+HUNDREDS = 200.0  # minimum productive life of a lane in C22, in generations
 # Lifespans of explore and exploit lanes in generations, from the paper's table. The paper uses a special
 # statistic, `paper_mean`, which `Summary` describes. Measured lifespans may differ from the paper's
 # lifespans by at most the share `NEAR`.
@@ -69,7 +69,7 @@ class Claim(NamedTuple):
         checks: The checks of the claim by task. The claim does not apply to tasks with an empty list.
         notes: Additional lines for the page of claims, by task.
         reported: Quantities whose values for each seed are listed without a verdict, by task.
-        family: Whether the checks are a family of tests, which is corrected by Holm's method.
+        family: Whether the p-values of the checks are corrected together by Holm's method.
     """
 
     sentence: str
@@ -119,7 +119,7 @@ def judge(
 
 def _listed(of: Quantity, evidence: Evidence) -> str:
     values = ", ".join(f"{value:g}" for value in of.values(evidence))
-    return f"{of.words}: {of.label} {values or '-'}, seed by seed"
+    return f"{of.words}: {of.label} {values or '-'} (one number per seed)"
 
 
 def _baselines(task: str, *apart: str) -> list[str]:
@@ -167,7 +167,8 @@ CLAIMS = {
         {"arm": _each(above, "memes", _baselines("arm"), qd, coverage)},
     ),
     "C1b": Claim(
-        "The same at the level that the paper reports, p < 0.08.",
+        "On the Arm, MEMES has a higher QD-score and coverage than every baseline, at the level of the "
+        "paper (p < 0.08).",
         {"arm": _each(above, "memes", _baselines("arm"), qd, coverage, level=0.08)},
     ),
     "C2": Claim(
@@ -201,8 +202,8 @@ CLAIMS = {
         {"ant": [on_par(best("memes"), best("es"), within=0.1)]},
     ),
     "C7": Claim(
-        "On the AntTrap, MEMES has elites beyond the trap once it is corrected: in most seeds, and in "
-        "more seeds or more cells than every baseline.",
+        "On the AntTrap, the corrected archives of MEMES have elites beyond the trap in most seeds, and "
+        "in more seeds or more cells than those of every baseline.",
         {
             "ant-trap": [
                 most_have(BEYOND("memes")),
@@ -227,8 +228,8 @@ CLAIMS = {
         {"arm": "the Arm is deterministic: there is nothing to correct"},
     ),
     "C9": Claim(
-        "Exploit lanes move by less in a step than PGA-ME and ME do; on Hexapod and Ant by less than a "
-        "cell.",
+        "Steps of exploit lanes in feature space are shorter than steps of PGA-ME and ME-16384. On "
+        "Hexapod and Ant, they are shorter than a cell width.",
         {
             "arm": [SHORTER_THAN_ME],
             "hexapod": [WITHIN_A_CELL, SHORTER_THAN_ME],
@@ -237,7 +238,8 @@ CLAIMS = {
         },
     ),
     "C10": Claim(
-        "Exploring and exploiting at once, reset every 10 generations, is above doing both in turn.",
+        "With resets every 10 generations, exploring and exploiting at the same time gives a higher "
+        "QD-score than exploring and exploiting in turn.",
         {task: [above(qd("memes-reset-10"), qd("memes-sequential"))] for task in TASKS},
     ),
     "C11": Claim(
@@ -255,9 +257,9 @@ CLAIMS = {
         },
     ),
     "C12": Claim(
-        "Novelty against the last 50 000 offspring is on par with novelty against all; against the "
-        "elites it is best on the Hexapod and worse on the AntTrap; random variation explores well on "
-        "the Arm, worse elsewhere.",
+        "Novelty compared with the last 50 000 offspring is on par with novelty compared with all "
+        "offspring. Novelty compared with the elites is best on the Hexapod and worse on the AntTrap. "
+        "Random variation explores well on the Arm, but worse on the other tasks.",
         {
             "arm": [FIFO_ON_PAR, at_least(qd("memes-ga"), qd("memes"))],
             "hexapod": [
@@ -270,12 +272,12 @@ CLAIMS = {
         },
     ),
     "C13": Claim(
-        "Lifespans are within a quarter of those in the paper's table, and the same kind of lane lives "
-        "longer.",
+        "Lifespans differ by at most a quarter from the paper's table, and the same kind of lane has "
+        "the longer lifespan.",
         {task: _lifespans(task) for task in TASKS},
     ),
     "C14": Claim(
-        "A generation of MEMES takes at most 9% longer than one of ME-16384.",
+        "A generation of MEMES takes at most 9% longer than a generation of ME-16384.",
         {
             task: [at_most(seconds("memes"), seconds("me"), more=0.09)] if task != "arm" else []
             for task in TASKS
@@ -283,8 +285,8 @@ CLAIMS = {
         {"arm": "the paper gives no times for the Arm"},
     ),
     "C15": Claim(
-        "Four times the lanes (128 at paper scale) are better; on the AntTrap, where they have 4 000 of "
-        "10 000 generations, their QD-score is lower.",
+        "Four times as many lanes (128 at paper scale) give better results. On the AntTrap, they have "
+        "only 4 000 instead of 10 000 generations, and a lower QD-score.",
         {
             **dict.fromkeys(
                 ("arm", "hexapod", "ant"), _each(above, "memes-x4", ["memes"], qd, coverage)
@@ -308,8 +310,9 @@ CLAIMS = {
         {"ant-trap": _each(above, "memes", _baselines("ant-trap"), qd)},
     ),
     "C19": Claim(
-        "Resets every 100 generations are above those every 20, and on par with those every 50; on the "
-        "Arm 50 are above both. On the Ant they help max fitness, on the AntTrap coverage.",
+        "The QD-score with resets every 100 generations is higher than with resets every 20, and on par "
+        "with resets every 50. On the Arm, it is highest with resets every 50. Resets every 100 also "
+        "increase max fitness on the Ant, and coverage on the AntTrap.",
         {
             "arm": _each(above, "memes-reset-50", ["memes-reset-20", "memes-reset-100"], qd),
             "hexapod": _later_resets(qd),
@@ -318,11 +321,11 @@ CLAIMS = {
         },
     ),
     "C20": Claim(
-        "Twice the samples (1 024 at paper scale) gain an insignificant amount of QD-score.",
+        "Twice as many samples (1 024 at paper scale) do not increase the QD-score significantly.",
         {task: [no_significant_gain(qd("memes-twice-samples"), qd("memes"))] for task in TASKS},
     ),
     "C21": Claim(
-        "On uncertain tasks, MEMES has a higher QD-score than ME-Sampling (as the abstract has it).",
+        "On uncertain tasks, MEMES has a higher QD-score than ME-Sampling (as the abstract states).",
         {"ant": [above(qd("memes"), qd("me-sampling"))]},
     ),
     "C22": Claim(
@@ -331,14 +334,14 @@ CLAIMS = {
         {task: [between(productive("memes"), HUNDREDS)] for task in TASKS},
     ),
     "C23": Claim(
-        "On the Ant, resets every 100 generations leave coverage as resets every 20 do.",
+        "On the Ant, resets every 100 and every 20 generations are on par in coverage.",
         {"ant": [on_par(coverage("memes-reset-100"), coverage("memes-reset-20"))]},
     ),
     # Claims of this library. If a claim has n comparisons, each comparison has a level of 5% / n, so
     # that the joint level is 5%. B3 uses Holm's method instead.
     "B1": Claim(
-        "Beyond the paper: MEMES-sampling has a higher QD-score than MEMES, MEMES-all, ME-16384, "
-        "ME-Sampling and tuned ME-Sampling, at p < 0.01 each, and takes at most 7% longer than MEMES.",
+        "Beyond the paper: MEMES-sampling takes at most 7% longer than MEMES. Its QD-score is higher "
+        "than that of MEMES, MEMES-all, ME-16384, ME-Sampling and tuned ME-Sampling, at p < 0.01 each.",
         {
             task: [
                 *_each(
@@ -362,9 +365,9 @@ CLAIMS = {
         },
     ),
     "B3": Claim(
-        "Beyond the paper: on the Ant, MEMES-hybrid has a higher QD-score, at the end and on average "
-        "over the logarithm of evaluations, than MEMES-sampling, MEMES, tuned ME-Sampling, ME-16384 and "
-        "ME-Sampling, at p < 0.05 each after Holm correction.",
+        "Beyond the paper: on the Ant, MEMES-hybrid has a higher QD-score than MEMES-sampling, MEMES, "
+        "tuned ME-Sampling, ME-16384 and ME-Sampling, at p < 0.05 each after Holm correction. This "
+        "applies to the end of the run and to the average over the logarithm of evaluations.",
         {
             "ant": _each(
                 above,

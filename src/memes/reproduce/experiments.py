@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 TASKS = ("arm", "hexapod", "ant", "ant-trap")
 CERTAIN = ("arm", "hexapod")
 UNCERTAIN = ("ant", "ant-trap")
-# For tasks and algorithms, the optional module that they need and the extra that installs it.
+# The optional module that a task or an algorithm needs, and the extra that installs this module.
 ROBOTS, EVOSAX = ("mujoco", "robots"), ("evosax", "evosax")
 NEEDS = {"hexapod": ROBOTS, "ant": ROBOTS, "ant-trap": ROBOTS, "cma-me": EVOSAX}
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -35,7 +35,7 @@ class Variant(NamedTuple):
 
 
 TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's 0.5, nearly every generation ends in a restart
-TUNED_LINE = 0.3  # for ME-16384; equal to memes-me, so that the effect of lanes can be measured
+TUNED_LINE = 0.3  # for ME-16384; the same as in MEMES-ME, so that the effect of lanes can be measured
 # The best of eight tested configurations of ME-Sampling on the Ant. The configuration of memes-hybrid
 # was chosen in the same way (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}
@@ -71,15 +71,15 @@ VARIANTS = {
 BASELINES = (
     *("es", "ns-es", "nsr-es", "nsra-es", "me-128", "me", "me-sampling", "me-es", "cma-me", "pga-me"),
 )
-OF_RESETS = {"arm": 30}  # the differences are small, and runs take seconds
+OF_RESETS = {"arm": 30}  # more seeds, because the differences are small and runs take seconds
 FIXED_RESETS = ("memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100")
 
 
 class Experiment(NamedTuple):
-    """A question, and the runs that answer it.
+    """A comparison of variants, and the runs that it needs.
 
     Attributes:
-        title: The question.
+        title: Description of the comparison.
         labels: Labels of the variants.
         seeds: Number of seeds. If 0, the variants are not run, but timed in turns.
         tasks: Tasks on which the variants are run.
@@ -98,29 +98,32 @@ EXPERIMENTS = {
         "MEMES against the baselines", ("memes", "memes-all", *BASELINES, "cma-me-tuned")
     ),
     "sampling": Experiment(
-        "the archive loss by evaluation noise",
+        "the archive loss due to evaluation noise",
         ("memes", "memes-all", "me-128", "me", "me-sampling", "pga-me"),
         tasks=UNCERTAIN,
     ),
-    "local": Experiment("how far offspring are from their parents", ("memes", "me", "pga-me")),
+    "local": Experiment("the distance between offspring and their parents", ("memes", "me", "pga-me")),
     "sequential": Experiment(
-        "all lanes explore, then all exploit, against both at once",
+        "exploring and exploiting in turn, compared with both at the same time",
         ("memes-sequential", "memes-reset-10"),
         seeds=5,
         seeds_on=OF_RESETS,
     ),
     "reset": Experiment(
-        "adaptive against fixed resets", ("memes", *FIXED_RESETS), seeds=5, seeds_on=OF_RESETS
+        "adaptive resets compared with fixed resets",
+        ("memes", *FIXED_RESETS),
+        seeds=5,
+        seeds_on=OF_RESETS,
     ),
     "explore": Experiment(
         "ways to explore", ("memes", "memes-everything", "memes-elites", "memes-ga"), seeds=5
     ),
     "lanes": Experiment(
-        "four times the lanes: 128 at paper scale",
+        "four times as many lanes: 128 at paper scale",
         ("memes", "memes-x4", "memes-all", "memes-all-x4", "me", "me-x4"),
     ),
     "samples": Experiment(
-        "an eighth to twice the samples of a lane: 64 to 1 024 at paper scale",
+        "an eighth to twice as many samples per lane: 64 to 1 024 at paper scale",
         (
             *("memes-eighth-samples", "memes-quarter-samples", "memes-half-samples", "memes"),
             "memes-twice-samples",
@@ -128,7 +131,7 @@ EXPERIMENTS = {
         seeds=5,
     ),
     "beyond": Experiment(
-        "repeated evaluation of means, lanes together with MAP-Elites: not in the paper",
+        "beyond the paper: repeated evaluation of means, and lanes combined with MAP-Elites",
         (
             *("memes-hybrid", "memes", "memes-sampling", "memes-me", "memes-all"),
             *("me", "me-tuned", "me-sampling", "me-sampling-tuned"),
@@ -160,7 +163,8 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "laptop": {
         "arm": {
             **{"generations": 300, "joints": 200, "lanes": 8, "samples": 64, "batch": 512},
-            "fifo_size": 1900,  # there are 2 400 offspring; at paper scale, 50 000 of 64 000 are kept
+            # The history stores 1 900 of 2 400 offspring; at paper scale, 50 000 of 64 000.
+            "fifo_size": 1900,
         },
     },
 }

@@ -87,8 +87,8 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 def area(label: str) -> Quantity:
     """Return the mean corrected QD-score over log(evaluations), from 2.5% of the evaluations on.
 
-    This is the area under the curve of corrected scores, divided by the width of the curve. It is NaN if
-    the first correction comes after 2.5% of the evaluations.
+    This is the area under the curve of corrected scores, divided by the width of the curve. The result
+    is NaN if the first correction comes after 2.5% of the evaluations.
     """
 
     def mean_height(name: str, run: Summary) -> float:
@@ -115,7 +115,7 @@ def best_above_least(label: str) -> Quantity:
         least = run.about.min_fitness
         return float(of(run) - (MIN_FITNESS.get(run.task, 0.0) if least is None else least))
 
-    return Quantity(label, "max fitness above the least possible", value)
+    return Quantity(label, "max fitness above the lowest possible fitness", value)
 
 
 def kept(label: str) -> Quantity:
@@ -136,7 +136,7 @@ def _at_end(run: Summary) -> dict[str, float]:
 
 def step(label: str, kind: str) -> Quantity:
     """Return the distance between parents and offspring of a kind, in cell widths."""
-    return Quantity(label, f"step of {kind}, in cells", lambda run: run.steps.get(kind, math.nan))
+    return Quantity(label, f"step of {kind}, in cell widths", lambda run: run.steps.get(kind, math.nan))
 
 
 def lifespan(label: str, kind: str) -> Quantity:
@@ -174,7 +174,9 @@ def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
         if run.corrected_heat is None:
             return math.nan
         edges = np.linspace(run.low[0], run.high[0], run.corrected_heat.shape[0] + 1)[:-1]
-        return float((run.corrected_heat[edges >= x] > earning).sum())  # NaN of empty cells yields False
+        return float(
+            (run.corrected_heat[edges >= x] > earning).sum()
+        )  # empty cells are NaN, so they are not counted
 
     more = f" with a fitness above {earning:g}" if math.isfinite(earning) else ""
     return Quantity(label, f"elites beyond x = {x:g}{more}", value)

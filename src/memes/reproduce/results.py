@@ -30,25 +30,34 @@ STYLES = {
 }
 UNKNOWN = "unknown"  # text for a commit that a summary does not record
 READING = """\
-*Above* means a higher median over the seeds and a rank-sum p-value below 0.05. *On par* means that the
-95% interval of the relative difference of the medians lies within 5%, and *at least* that it does not
-reach below -5%; fewer than five seeds have no such interval. A claim is *reproduced* if each of its
-parts is shown by its own p-value, uncorrected, because all of them are required (an intersection-union
-test). It is *not reproduced* if one part is refuted: significantly the other way round, after Bonferroni
-correction for all parts of the claim on the task that the runs can test. If neither is the case, it is
-*inconclusive*, which includes claims that name algorithms without runs. A claim without runs is *not
-tested*, and one that does not concern a task is *not applicable*. *Seeds* is the smallest number of any
-part; the paper has 10, and 5 in C10 to C12 and C19. Numbers are medians with 95% bootstrap intervals.
-Scores are corrected by medians on uncertain tasks. Times are measured in turns.
+Numbers are medians with 95% bootstrap intervals. Scores on uncertain tasks are corrected by medians.
+Times are measured in turns. Claims use these relations:
 
-*p* is that of the decisive part: the largest of those that p alone shows, or the smallest of those that
-are refuted. A claim whose parts are shown by intervals alone has none. The next columns are the same p
-after Bonferroni correction for the parts of the claim (Holm correction in B3), and after Holm correction
-for all claims of the table. *Commits* are those of the runs of a verdict; "unknown" marks runs that do
-not record one."""
+- *Above*: the median over the seeds is higher, and the p-value of a rank-sum test is below 0.05.
+- *On par*: the 95% interval of the relative difference of the medians lies within 5%.
+- *At least*: this 95% interval does not extend below -5%. Intervals require at least five seeds.
+
+A claim has one of these verdicts on each task:
+
+- *Reproduced*: each part of the claim is shown by its own p-value. This p-value is not corrected,
+  because the claim requires all parts (an intersection-union test).
+- *Not reproduced*: one part is refuted, because the opposite is significant. This p-value has a
+  Bonferroni correction for all parts of the claim on the task that the runs can test.
+- *Inconclusive*: the claim is neither shown nor refuted, for example because an algorithm has no runs.
+- *Not tested*: the claim has no runs.
+- *Not applicable*: the claim does not concern the task.
+
+The other columns of the table are:
+
+- *seeds*: the smallest number of seeds of any part. The paper has 10 seeds, and 5 in C10 to C12 and C19.
+- *p*: the p-value of the decisive part. This is the largest p-value of the parts that a p-value alone
+  shows, or the smallest p-value of the refuted parts. Claims that only intervals show have no p-value.
+- *of the claim*: *p* after Bonferroni correction for the parts of the claim (Holm correction in B3).
+- *of all claims*: *p* after Holm correction for all claims of the table.
+- *commits*: the commits of the runs of a verdict. "unknown" marks runs that do not record a commit."""
 SMALLER = """\
-These runs are smaller than the paper's in every way, so the verdicts apply to smaller problems.
-They show that everything works, and which claims need the paper's scale."""
+These runs are smaller than the paper's runs in every way, so the verdicts apply to smaller problems.
+The runs show that everything works, and which claims need the paper's scale."""
 
 
 def write(
@@ -126,7 +135,7 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
         facts: dict[str, list[object]] = {
             "scale": [run.scale for run in runs],
             "generations": [run.generations for run in runs],
-            "evaluations of an elite to correct it": [
+            "evaluations per elite in corrections": [
                 f"{run.corrections['samples'][-1]:g}" for run in runs if "samples" in run.corrections
             ],
             "device": [run.about.device for run in runs],
@@ -136,9 +145,9 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
         unmarked = Counter(run.label for run in runs if commit_of(run) == UNKNOWN)
         if unmarked:
             of = ", ".join(f"{label} ({n})" for label, n in unmarked.items())
-            said.append(f"without a commit {unmarked.total()} runs: {of}")
+            said.append(f"{unmarked.total()} runs without a commit: {of}")
         lines.append(markdown(f"- {task}: {len(runs)} runs; {'; '.join(said)}"))
-    return ["\n".join(lines)] if lines else []
+    return ["The verdicts are based on these runs:", "\n".join(lines)] if lines else []
 
 
 def commit_of(run: Summary) -> str:
@@ -198,7 +207,9 @@ def _run_times(times: Sequence[Times]) -> list[str]:
         + f", commit {str(each.about.commit or UNKNOWN)[:7]}"
         for task, each in measured.items()
     )
-    title = "Minutes per run, without compilation and files, by the median turn here (and in the paper)"
+    title = (
+        "Minutes per run from the median turn, without compilation and files (in parentheses: the paper)"
+    )
     return [f"{title}. {markdown(of)}.", table]
 
 

@@ -285,7 +285,7 @@ def _missing(
     """Return the items with missing seeds, restricted to these seeds.
 
     Items whose packages are not installed are omitted with a message. A run is also treated as missing
-    if it was killed between the writing of its summary and the recording of its end.
+    if it was killed after its summary was written, but before its end was recorded.
     """
     todo = []
     for item in items:
@@ -295,7 +295,7 @@ def _missing(
         seeds = tuple(seed for seed in item.seeds if seed not in done)
         lacking = _lacking(item.task, item.label)
         if seeds and lacking:
-            say(f"{item.task} {item.label} is left out: it needs {install(','.join(lacking))}")
+            say(f"{item.task} {item.label} is skipped: it needs {install(','.join(lacking))}")
         elif seeds:
             todo.append(item._replace(seeds=seeds))
     return todo
@@ -313,7 +313,7 @@ def _lacking(task: str, label: str) -> list[str]:
 
 
 def _compiled(item: Item, seeds_per_batch: int | None) -> Algorithm:
-    """Build the algorithm of an item. Compile it now, so that the run finds it in JAX's cache."""
+    """Build and compile the algorithm of an item, so that the run finds the program in JAX's cache."""
     algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), seeds_per_batch)
     if algorithm.task.jit:

@@ -118,7 +118,10 @@ class Corrections:
             context.say(f"{_announced(run, task, samples, self.samples)}; Ctrl-C skips this")
             run = by(run, samples=samples)
             if run.correction is None:
-                context.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
+                context.say(
+                    "the elites were not re-evaluated; "
+                    f"'memes reevaluate {run.folder or 'RUN'}' does this later"
+                )
                 assert run.outcome is not None
                 stopped = run.outcome.stopped or context.interrupted()
                 run = run._replace(outcome=replace(run.outcome, stopped=stopped))
@@ -260,5 +263,5 @@ def _fitting(
     fewer = memory.fewer(rows, compiled, what, report.say)
     if fewer is None:
         return again._replace(estimate=compiled)
-    report.say(f"that is too much memory: re-evaluating in batches of {fewer} evaluations")
+    report.say(f"too little memory: re-evaluating in batches of {fewer} evaluations")
     return _fitting(build, task, fewer, key, archive, report)

@@ -27,7 +27,7 @@ from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
 from memes.runner.sharding import each, gather, isolated
 from memes.task import Evaluation, Task, lost
 
-MOST = 256  # generations per device call
+MOST = 256  # maximum number of generations per device call
 MOST_CHANGES = 128  # maximum number of recorded changes per generation
 LANE_FIELDS = (
     "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
@@ -63,7 +63,7 @@ class Program(NamedTuple):
         seeds: Number of seeds that run as one batch. If it is more than 1, keys, states and records have
             a leading axis.
         advance: Function that computes generations.
-        seconds: Compilation time.
+        seconds: Compilation time in seconds.
     """
 
     algorithm: Algorithm
@@ -184,14 +184,14 @@ def compile_fitting(
         if size > fewest and not exactly:
             size = _filled(-(-size // 2), shards)
             say(
-                f"that is too much memory: running {size} at once"
+                f"too little memory: running {size} seeds at once"
                 if size > 1
-                else "that is too much memory"
+                else "too little memory: running one seed at a time"
             )
         elif rows > 1:
             rows = fewer
             chosen = replace(algorithm, chunk=rows)
-            say(f"that is too much memory: evaluating in chunks of {rows} of {batch} evaluations")
+            say(f"too little memory: evaluating in chunks of {rows} of {batch} evaluations")
     seconds = time.perf_counter() - start
     say(f"compiled in {seconds:.1f} s")
     return Program(chosen, placement, size, advance, seconds)

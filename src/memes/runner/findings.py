@@ -94,16 +94,16 @@ def _faults(task: Task, seen: Observations) -> Iterator[Finding]:
     if seen.usable == 0:
         yield Finding(
             "faults",
-            f"evaluate of task '{task.name}' returned no valid result: of {seen.evaluations:,} "
-            f"evaluations of random genotypes {what}; a run would find no elite: correct its fitness "
-            "and its feature",
+            f"evaluate of task '{task.name}' returned no valid result for {seen.evaluations:,} random "
+            f"genotypes: {what}; a run would find no elite; correct the fitness and the feature that "
+            "evaluate returns",
             fatal=True,
         )
     elif what:
         yield Finding(
             "faults",
-            f"of {seen.evaluations:,} evaluations of task '{task.name}' {what}: such evaluations are "
-            "left out and counted",
+            f"among {seen.evaluations:,} evaluations of task '{task.name}', {what}: such evaluations "
+            "are left out and counted",
         )
 
 
@@ -111,7 +111,7 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
     if seen.outside > SHARE * seen.usable:
         outside = (
             f"{seen.outside / seen.usable:.0%} of the features lie outside feature_low and "
-            f"feature_high of task '{task.name}' and count for cells at the edge"
+            f"feature_high of task '{task.name}' and are assigned to cells at the edge"
         )
         if len(seen.feature):
             outside += f"; {_remedy(seen.feature.astype(float))}"

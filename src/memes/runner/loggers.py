@@ -82,7 +82,7 @@ def check_logger(name: str) -> None:
     except (ImportError, ValueError):
         there = False
     near = get_close_matches(name, [known for known in NAMED if known != name], n=1, cutoff=0.7)
-    brings = install("track") if name in NAMED else f"'pip install {name}' may bring it"
+    brings = install("track") if name in NAMED else f"'pip install {name}' may provide it"
     meant = f"did you mean '{near[0]}'?" if near else brings
     require(there, f"track: there is no module '{name}' here: {meant}")
 
@@ -158,7 +158,7 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
         try:
             opened = _call(tracker.init, given)
         except Exception as error:  # any type is possible, for example if the user is not logged in
-            raise UsageError(f"track: {name} does not start: {in_a_line(error)}") from error
+            raise UsageError(f"track: {name} failed to start: {in_a_line(error)}") from error
         log = getattr(opened, "log", None) or tracker.log
         close: Callable[[], object] = getattr(opened, "finish", None) or tracker.finish
 

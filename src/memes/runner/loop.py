@@ -114,7 +114,7 @@ def _start_or_resume(
     say(f"continuing after generation {run.generations}")
     require(
         run.generations <= generations,
-        f"generations must be at least the {run.generations} of the last checkpoint in '{folder}', "
+        f"generations must be at least {run.generations}, as in the last checkpoint in '{folder}', "
         f"got {generations}",
     )
     return run
@@ -245,7 +245,7 @@ class _Member:
             self.run = watch.on_update(update) or self.run
 
     def finish(self, signalled: str | None) -> Run:
-        """Call `on_end` of all observers, and then write the outcome as the last file."""
+        """Call `on_end` of all observers, and then write the outcome to `config.json`."""
         done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
             least = self._context.algorithm.task.min_fitness
@@ -283,7 +283,7 @@ def _extended(
             shapes = {name: column.shape[1:] for name, column in after.items()}
             require(
                 all(column.shape[1:] == shapes.get(name) for name, column in before.items()),
-                f"the log in '{run.folder}' is of another algorithm or task; start a new run",
+                f"the log in '{run.folder}' belongs to another algorithm or task; start a new run",
             )
         metrics, lanes = (
             {name: np.concatenate([before[name], after[name]]) for name in before}

@@ -66,8 +66,8 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
 
 
-# For cgroup versions 2 and 1: the files that contain limits, the file that contains the used memory, and
-# the entry for the reclaimable file cache, which is part of the used memory.
+# Each row describes a cgroup version, first 2 and then 1. It contains the files with limits, the file
+# with the used memory, and the entry for the reclaimable file cache, which is part of the used memory.
 FILES = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
@@ -113,7 +113,7 @@ def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> in
     room, need = available(), needed(compiled)
     if room is None or need is None:
         return None
-    say(f"{what} needs {in_words(need)} of {in_words(room)} of free memory")
+    say(f"{what} needs {in_words(need)} of memory ({in_words(room)} are free)")
     return None if need <= SHARE * room or rows == 1 else smaller(rows, need, room)
 
 

@@ -71,7 +71,7 @@ class ProcessGroup:
         return decision
 
     def broadcast(self, tree: Any) -> Any:
-        """Return in all processes the tree that the first process passes."""
+        """Return the tree of the first process in all processes."""
         if self.count == 1:
             return tree
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
@@ -158,8 +158,8 @@ class HostOptions:
     """Addresses and numbers of the processes of a run.
 
     Attributes:
-        coordinator: Address of the first process with a free port, such as node1:1234. Under srun and
-            mpirun, all three options are set automatically.
+        coordinator: Address of the first process with a free port, such as node1:1234. Set
+            automatically by srun and mpirun, together with processes and process.
         processes: Number of processes that compute the run. If 1, this process runs alone.
         process: Number of this process, from 0. Only the first process writes and prints.
     """
@@ -199,7 +199,7 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
         at_least(1, processes=processes)
         within = 0 <= (process or 0) < (processes or 1)
         require(within, f"process must lie in [0, {processes}), got {process}")
-    # On CPUs, programs that run concurrently could receive each other's messages.
+    # On CPUs, programs must not run concurrently, because they could receive each other's messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
     jax.distributed.initialize(coordinator, processes, process)
     _group = _connected(coordinator)
@@ -268,7 +268,7 @@ def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[in
             try:
                 yield known.get(timeout=PATIENCE)
             except queue.Empty:
-                raise RunError(f"only {i} of {count} processes have connected to the first") from None
+                raise RunError(f"only {i} of {count} processes have connected to process 0") from None
     finally:
         over.set()
         accepting.join()

@@ -62,13 +62,14 @@ class Placement:
 
     def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
         """Map a function over all devices, with the given placement of arguments and results."""
-        # JAX cannot infer that results computed from gathered values are equal on all devices.
+        # The check of `shard_map` is disabled, because JAX cannot infer that results computed from
+        # gathered values are equal on all devices.
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False
         )
 
     def put(self, tree: PyTree, where: PyTree) -> PyTree:
-        """Put a tree on the devices according to `where`."""
+        """Put a tree on the devices according to the partition specs in `where`."""
 
         def put_part(sharding: NamedSharding, part: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: _put(leaf, sharding), part)
@@ -76,7 +77,7 @@ class Placement:
         return jax.tree.map(put_part, self.shardings(where), tree)
 
     def shardings(self, where: PyTree) -> PyTree:
-        """Translate `where` into JAX shardings."""
+        """Convert the partition specs in `where` to JAX shardings."""
         is_spec: Callable[[Any], bool] = lambda part: isinstance(part, PartitionSpec)  # noqa: E731
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), where, is_leaf=is_spec)
 
@@ -128,7 +129,7 @@ class Placement:
         number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
         if jax.process_count() > 1 and number < all_processes:
-            several = f"{several} (of {all_processes}: the others wait)"
+            several = f"{several} (of {all_processes}: the others are idle)"
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def divides(self, algorithm: Algorithm, seeds: int) -> bool:
@@ -174,7 +175,8 @@ def placed(
         most = min(most, seeds_per_batch)
     number = most if devices is None else devices
     require(
-        number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"
+        number <= len(found),
+        f"devices must be at most {len(found)}, the number that JAX has here, got {number}",
     )
     count = number if shards is None else shards
     require(count <= MOST_SHARDS, f"shards must be at most {MOST_SHARDS}, got {count}")

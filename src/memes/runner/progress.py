@@ -40,7 +40,7 @@ class ProgressPoint(NamedTuple):
 
 
 class Reporter:
-    """Shows the progress of several runs at once, or nothing if `show` is False."""
+    """Display of the progress of several runs at once. If `show` is False, nothing is displayed."""
 
     def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self._console = console or Terminal(stderr=True)

@@ -1,10 +1,10 @@
 """Computation of a generation on several devices.
 
 The lanes are divided among shards, and the shards among devices. A generation has the same stages as in
-`Algorithm`. Each shard asks, evaluates and assesses. The outcomes of all shards are gathered, and every
-device inserts them into its copy of the archive. Then each shard learns. If an emitter cannot be
-divided, every device computes `ask` and `learn` for all lanes. Only the evaluations are then divided
-among the shards.
+`Algorithm`. Each shard computes `ask`, `evaluate` and `assess`. The outcomes of all shards are gathered,
+and every device inserts them into its copy of the archive. Then each shard computes `learn`. If an
+emitter cannot be divided, every device computes `ask` and `learn` for all lanes. In this case, only the
+evaluations are divided among the shards.
 
 The result depends on the number of shards, but must not depend on the number of devices. Therefore,
 `isolated` and `each` ensure that all programs compute a shard with the same instructions.
@@ -176,7 +176,7 @@ class Sharded:
         return (self._replicated if self.part is None else self._divided)(key, state, here)
 
     def _divided(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
-        """Advance with a divided emitter: each shard assesses and learns, and every device inserts."""
+        """Advance with a divided emitter. Every device inserts the outcomes of all shards."""
         algorithm, part = self.algorithm, self.part
         assert part is not None
         ask_key, evaluate_key = jax.random.split(key)
@@ -202,7 +202,7 @@ class Sharded:
     def _replicated(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
         """Advance with an undivided emitter, and divide only the evaluations among the shards.
 
-        Every device asks and tells.
+        Every device computes `ask` and `tell` for the whole batch.
         """
         algorithm, true = self.algorithm, here > 0
         ask_key, evaluate_key = jax.random.split(key)

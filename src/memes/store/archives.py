@@ -53,7 +53,10 @@ def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
     if isinstance(cells, CVT):
         return found | {"centroids": np.asarray(cells.centroids)}
     kind = type(cells)
-    require(is_dataclass(cells), f"cells of the class {kind.__name__} must be a dataclass to be saved")
+    require(
+        is_dataclass(cells),
+        f"cells can be saved only if their class is a dataclass, but {kind.__name__} is not",
+    )
     for field in fields(cast(Any, cells)):
         value = np.asarray(getattr(cells, field.name))
         require(
@@ -89,8 +92,8 @@ def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
     sound = isinstance(found, type) and is_dataclass(found) and callable(getattr(found, "index", None))
     require(
         sound,
-        f"'{file}' has cells of the class {name}, which this program has not imported: import the "
-        "module that defines it before",
+        f"'{file}' has cells of the class {name}, which this program has not imported; import the "
+        "module that defines the class first",
     )
     given = {field.name: data[FIELD + field.name] for field in fields(found)}
     static = {field.name for field in fields(found) if field.metadata.get("static")}
@@ -133,7 +136,7 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
     fitting = low.shape == high.shape == (k,)
     if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
-        raise ValueError("its features have no bounds")
+        raise ValueError("its features have no valid bounds")
     cells = cells_from(data, file)
     sound = np.shape(cells.low) == np.shape(cells.high) == (k,)
     if isinstance(cells, CVT):
@@ -200,5 +203,6 @@ def check_version(version: int, file: Path | str) -> None:
     """Raise a `UsageError` if the format of a file is too new for this library."""
     require(
         version <= FORMAT_VERSION,
-        f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",
+        f"'{file}' has format version {version}, which is too new for this version of memes (at most "
+        f"{FORMAT_VERSION}); upgrade memes",
     )

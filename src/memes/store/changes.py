@@ -1,7 +1,7 @@
 """The file `changes.bin`, which records changes of the archive's cells, without genotypes.
 
-The first line is a JSON object. The other rows have equal size, and are sorted by generation and then by
-cell. An incomplete row at the end of the file, which a crash can leave, is ignored.
+The first line is a JSON object. The rows after it have equal size, and are sorted by generation and then
+by cell. An incomplete row at the end of the file, which a crash can leave, is ignored.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
         sane = np.abs(np.column_stack([found.fitness, found.feature])) < LIMIT
         ordered = (np.diff(found.generation, prepend=0) >= 0).all() and (found.cell >= 0).all()
         if not (sane.all() and ordered):
-            raise ValueError("its rows are not changes in the order of generations")
+            raise ValueError("its rows are invalid or not sorted by generation")
         spans = about.get("thinned")
         thinning = None if spans is None else Thinning(*map(int, spans))
         if thinning is not None and not all(0 < number < 2**31 for number in thinning):
-            raise ValueError(f"it was thinned out to {spans}")
+            raise ValueError(f"its thinning is invalid: {spans}")
         return found, thinning
 
 
@@ -100,7 +100,7 @@ def no_changes(k: int) -> Changes:
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows whose cell number is less than `cells`: [n] or [G, R] to [m]."""
+    """Select the rows whose cell number is less than `cells`, from [n] or [G, R] to [m]."""
     return select(rows, np.asarray(rows.cell) < cells)
 
 

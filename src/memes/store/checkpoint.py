@@ -89,8 +89,8 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # Checkpoints of later generations must be damaged, as the run would have continued from them
-    # otherwise.
+    # Checkpoints of later generations are removed, too. They must be damaged, because otherwise the run
+    # would have continued from them.
     kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
     for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
@@ -155,7 +155,7 @@ def load(
         return Run(folder, *header, metrics, lanes, state.archive, corrected, None, state)
     require(
         not _newest_first(folder),
-        f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start again",
+        f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove all of them to start again",
     )
     return None
 
@@ -265,8 +265,8 @@ def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
 
 
 def _check_version(file: Path, version: int) -> None:
-    newer = f"newer than this memes can read ({FORMAT_VERSION})"
-    older = "of an older memes: continue with that one, or start again"
+    newer = f"which is too new for this version of memes ({FORMAT_VERSION}); upgrade memes"
+    older = "which an older version of memes wrote; continue with that version, or start again"
     which = newer if version > FORMAT_VERSION else older
     require(version == FORMAT_VERSION, f"'{file}' has format version {version}, {which}")
 

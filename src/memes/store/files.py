@@ -56,15 +56,15 @@ def as_path(path: Any, name: str = "path") -> Path:
     require("\0" not in text, f"{name} must not contain the character NUL, got {short(text)}")
     require(
         Path(text).parts[:1] != ("~",),
-        f"{name} must not begin with '~', which only a shell replaces; os.path.expanduser does so, too",
+        f"{name} must not begin with '~', which memes does not expand; use os.path.expanduser",
     )
     try:
         size, *parts = (len(os.fsencode(each)) for each in (text, *Path(text).parts))
     except UnicodeEncodeError:
-        raise UsageError(f"{name} must be a name that a file can have, got {short(text)}") from None
+        raise UsageError(f"{name} must be a valid path, got {short(text)}") from None
     require(
         max(parts, default=0) <= LONGEST_PART and size <= LONGEST_PATH,
-        f"{name} must have at most {LONGEST_PART} bytes between two slashes, and {LONGEST_PATH} in all",
+        f"{name} must have at most {LONGEST_PART} bytes per part and {LONGEST_PATH} bytes in total",
     )
     return Path(text)
 
@@ -227,7 +227,7 @@ def check_memory(file: Path, needed: int) -> None:
     most = max(MOST_ARRAYS, MOST_TIMES * file.stat().st_size)
     require(
         needed <= most,
-        f"'{file}' would need {needed:,} bytes of memory; at most {most:,} are allowed for its size",
+        f"'{file}' would need {needed:,} bytes of memory; the limit for its size is {most:,} bytes",
     )
 
 
@@ -260,7 +260,7 @@ def reading(file: Path) -> Iterator[None]:
         if system:
             raise UsageError(f"cannot read '{file}': {system}") from error
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
+        raise UsageError(f"'{file}' is damaged or has the wrong format: {reason}") from error
 
 
 # A lock is released when all processes have closed the lock file. Forked processes may outlive the
@@ -310,7 +310,10 @@ def check_lock(file: IO[str]) -> None:
     """Raise a `UsageError` if an open file is not a lock file."""
     file.seek(0)
     found = file.read(LONGEST_LOCK)
-    require(LOCK.fullmatch(found) is not None, f"'{file.name}' is not a lock of memes: it is left alone")
+    require(
+        LOCK.fullmatch(found) is not None,
+        f"'{file.name}' is not a lock file of memes; move it to another folder",
+    )
 
 
 def intended(name: str) -> str:

@@ -25,7 +25,7 @@ def run_folders(path: str | Path) -> list[Path]:
 
 
 def load_headers(path: str | Path) -> dict[Path, Header]:
-    """Return a dict from the folders of the runs at a path to their headers.
+    """Return the headers of the runs at a path, by folder.
 
     If a process was killed before it wrote the header of a seed, the header is derived from the header
     of another seed.

@@ -182,8 +182,8 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     place = Path(os.path.realpath(path))
     require(
         not (place.name in FOLDERS and holds_run(place.parent)),
-        f"out must not be a folder of another run, but '{path}' is one of '{place.parent}'; choose "
-        "another folder",
+        f"out must not be a folder of another run, but '{path}' belongs to the run in '{place.parent}'; "
+        "choose another folder",
     )
     writable = os.access(there, os.W_OK | os.X_OK)
     require(writable, f"out cannot be written: there is no permission for '{there}'")
@@ -204,8 +204,8 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     taken = next(_own_files(path), None)
     require(
         taken is None,
-        f"out must not contain files with names of a run, but '{path}' contains '{taken}' and no run; "
-        "choose another folder",
+        f"out must not contain files with the names of run files, but '{path}' contains '{taken}' and "
+        "no run; choose another folder",
     )
 
 
@@ -220,7 +220,7 @@ def check_not_of_run(file: Path, name: str) -> None:
     for folder, names in OWN:
         run = place if folder == "." else place.parent
         of_run = place == run / folder and bool(names.fullmatch(file.name)) and holds_run(run)
-        require(not of_run, f"{name} must not be a file of a run, but '{file}' is one of '{run}'")
+        require(not of_run, f"{name} must not be a file of a run, but '{file}' belongs to '{run}'")
 
 
 def check_place(path: Path) -> None:
@@ -230,8 +230,8 @@ def check_place(path: Path) -> None:
     above = place == place.parent or place in homes
     require(
         not above,
-        f"out must not be the root folder, the home folder or one above it, got '{path}'; choose a "
-        "folder inside",
+        f"out must not be the root folder, the home folder or a folder above it, got '{path}'; choose "
+        "a subfolder",
     )
 
 
@@ -246,7 +246,7 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
         below = next(_runs_below(out), None)
         require(
             below is None or holds_run(out),
-            f"out must not have other runs inside, but '{out}' has '{below}'; choose another folder",
+            f"out must not contain other runs, but '{out}' contains '{below}'; choose another folder",
         )
         return
     for seed in seeds:
@@ -256,7 +256,7 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
     stay = [each.name for each in inside if each.name not in {f"seed-{seed}" for seed in seeds}]
     require(
         not overwrite or not stay,
-        f"out: {', '.join(stay)} of '{out}' would stay next to the runs that overwrite others; "
+        f"out: {', '.join(stay)} in '{out}' would not be overwritten, and would mix with the new runs; "
         "choose another folder, or the same seeds",
     )
 
@@ -396,7 +396,7 @@ def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarra
         generations, *others = (lanes[name].shape for name in LANES)
         equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
         if not equal or len(generations) != 1 or len(others[0]) != 2:
-            raise ValueError("its arrays are not of the same generations and lanes")
+            raise ValueError("its arrays differ in their generations or lanes")
         return lanes
 
 
@@ -415,6 +415,6 @@ def _by_generation(file: Path, columns: dict[str, np.ndarray]) -> dict[str, np.n
     whole = (generation >= 1) & (generation <= MOST) & (generation % 1 == 0)
     require(
         bool(whole.all() and (np.diff(generation) > 0).all()),
-        f"generation in '{file}' must be whole numbers that increase",
+        f"generation in '{file}' must be increasing whole numbers",
     )
     return columns

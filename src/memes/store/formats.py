@@ -45,8 +45,8 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
     taken = next((name for name in names if (folder / name).exists()), None)
     require(
         replace or taken is None,
-        f"out must not contain files with names of an export, but '{folder}' contains '{taken}'; choose "
-        "another folder",
+        f"out must not contain files that the export would replace, but '{folder}' contains '{taken}'; "
+        "choose another folder",
     )
     folder.mkdir(exist_ok=True)
     return write(run, folder)

@@ -48,8 +48,8 @@ def export_policy(
     network = None if task.control is None else task.control.controller.network
     require(
         network is not None,
-        f"task '{task.name}' has no policy that is a perceptron in float32, which can be exported; "
-        "export the genotypes with npz",
+        f"task '{task.name}' has no policy that is a perceptron in float32, and other policies cannot "
+        "be exported; export the genotypes with npz",
     )
     assert network is not None
     unknown = [each for each in (network.hidden, network.output) if each not in ACTIVATIONS]

@@ -67,7 +67,7 @@ class RunConfig:
         seeds_together: Number of seeds that ran as one batch.
         devices: Number of devices.
         shards: Number of shards.
-        call_seconds: Requested duration of a device call.
+        call_seconds: Requested duration of a device call in seconds.
         worker_rows: Number of genotypes that are sent to a worker at a time, if a command made the run.
         observers: Settings of custom observers, by the name of their class.
         settings: All other entries: settings of the default observers, such as `checkpoint_every`, other
@@ -137,7 +137,7 @@ class Provenance:
         commit: Commit of the library. Version 0.2 recorded only `git_commit`.
         git_commit: Commit of the working directory.
         code: Digests of custom tasks and algorithms, by name.
-        compile_seconds: Compilation time.
+        compile_seconds: Compilation time in seconds.
         processes_on_device: Maximum number of processes that used the device at the same time.
     """
 
@@ -167,8 +167,8 @@ class RunOutcome:
     Attributes:
         finished: Time of the end.
         generations_done: Number of completed generations.
-        seconds: Time that the completed generations took, without pauses between an interruption and
-            `resume`.
+        seconds: Time in seconds that the completed generations took, without pauses between an
+            interruption and `resume`.
         stopped: Reason why the run ended before its last generation, or None if the run was completed.
         signal: Signal that ended the run, or None.
     """

@@ -38,7 +38,7 @@ ENTRIES: dict[str, Any] = {
 # Required names of columns of corrections and of statistics of lifespans.
 CORRECTED = {"generation", "evaluations"}
 LIFE = {"count", "mean", "median"}
-MOST = 1e30  # maximum size of a number
+MOST = 1e30  # maximum absolute value of a number
 _array = partial(np.asarray, dtype=float)  # None becomes NaN
 
 
@@ -52,7 +52,7 @@ class RunFacts:
         device: The device as in `Provenance`, followed by the number of processes that shared it.
         versions: Versions of packages.
         precision: Precision of matrix products.
-        compile_seconds: Compilation time.
+        compile_seconds: Compilation time in seconds.
         cells: Cells of the archive as in `RunConfig`.
         uncertain: Whether the task is uncertain.
         map: The walls of the task.
@@ -64,7 +64,7 @@ class RunFacts:
         commit: Commit of the library. For runs of version 0.2, it is the commit of the working
             directory.
         when: Time of the start.
-        seconds_per_generation: Mean time per generation.
+        seconds_per_generation: Mean time per generation in seconds.
     """
 
     device: str | None = None
@@ -316,12 +316,12 @@ def _parse(content: dict[str, Any], file: Path) -> Summary:
     lives = [life for by_reason in parts["lifespans"].values() for life in by_reason.values()]
     numbers = [*parts["curves"].values(), *parts["corrections"].values(), low, high]
     for fault, found in {
-        "its curves are not equally long": not _level(parts["curves"], set(CURVES)),
-        "its corrections are not equally long": parts["corrections"]
+        "its curves differ in length": not _level(parts["curves"], set(CURVES)),
+        "its columns of corrections differ in length": parts["corrections"]
         and not _level(parts["corrections"], CORRECTED),
-        "its features have no bounds": low.shape != high.shape or not (low < high).all(),
+        "its features have no valid bounds": low.shape != high.shape or not (low < high).all(),
         "its lifespans are incomplete": not all(life.keys() >= LIFE for life in lives),
-        "its numbers are absurd": any((np.abs(column) > MOST).any() for column in numbers)
+        "some of its numbers are out of range": any((np.abs(column) > MOST).any() for column in numbers)
         or not all(0 <= parts[name] <= MOST for name in ("seed", "generations")),
     }.items():
         require(not found, f"'{file}' is damaged: {fault}")
@@ -329,7 +329,7 @@ def _parse(content: dict[str, Any], file: Path) -> Summary:
         if parts[name] is not None:
             parts[name] = _array(parts[name])
             flat = parts[name].ndim != len(low) or not parts[name].size
-            require(not flat, f"'{file}' is damaged: its {name} is not that of a grid")
+            require(not flat, f"'{file}' is damaged: its {name} does not have the shape of a grid")
     parts |= {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
     parts["options"] = _options(parts["options"])
     parts["steps"] = {kind: float(_array(step)) for kind, step in parts["steps"].items()}

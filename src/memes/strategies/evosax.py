@@ -70,8 +70,8 @@ class Evosax:
         _constructor(self.name)
         require(
             self.parents == "all" or self.name in WEIGHTED,
-            f"parents must be 'all' for strategy '{self.name}'; 'positive' is for "
-            f"{' and '.join(WEIGHTED)}",
+            f"parents must be 'all' for strategy '{self.name}', got 'positive'; use the strategy "
+            f"{' or '.join(WEIGHTED)}",
         )
 
     def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> PyTree:
@@ -125,14 +125,14 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
-    # xNES multiplies the given step size by a matrix that has the same scale.
+    # xNES multiplies the given step size by a matrix of the same scale. The product must be `sigma`.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
-    with jax.ensure_compile_time_eval():  # makes constants even during tracing
+    with jax.ensure_compile_time_eval():  # computes constants even during tracing
         try:
             algorithm = constructor(strategy.samples, jnp.zeros(dim), **options)
         except AssertionError as error:
             raise UsageError(
-                f"samples must suit strategy '{name}': {error} Got {strategy.samples}"
+                f"samples={strategy.samples} does not suit strategy '{name}': {error}"
             ) from None
         params = algorithm.default_params
         if hasattr(params, "std_init"):

@@ -31,7 +31,7 @@ class Strategy(Protocol):
         """
 
     def tell(self, state: PyTree, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]) -> PyTree:
-        """Update each lane according to the utilities of its samples x, which are full arrays."""
+        """Update each lane according to the utilities of its samples x, given as whole genotypes."""
 
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]

@@ -21,7 +21,7 @@ NOISE = 0.1
 PASSED = 13.0  # x beyond which a torso has passed the trap, whose back wall ends at x = 12.5
 ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
 
-# Names of the feet of an ant that runs along x. In the model, as in Brax, the front of the ant is y.
+# Names of the feet of an ant that runs along x. In the model, as in Brax, the ant faces along y.
 FEET = ("front left", "back left", "back right", "front right")
 
 

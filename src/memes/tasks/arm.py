@@ -17,7 +17,7 @@ from memes.validation import checked
 
 @checked
 def arm(*, joints: int = 1000) -> Task:
-    """Planar arm that reaches every point smoothly.
+    """Planar arm that reaches points with smooth postures.
 
     Args:
         joints: Number of joints. A genotype has one entry in [0, 1] per joint.
@@ -32,8 +32,7 @@ def arm(*, joints: int = 1000) -> Task:
         del keys
         x = jnp.clip(x, 0.0, 1.0)
         cosine, sine = _circle(jnp.cumsum(x - 0.5, axis=-1))
-        # Without the barrier, XLA may fuse the sums into the concatenation and use one thread per
-        # row.
+        # Without the barrier, XLA may fuse the sums into the concatenation and use one thread per row.
         sums = cosine.sum(axis=-1), sine.sum(axis=-1)
         end = jax.lax.optimization_barrier(sums)  # type: ignore[no-untyped-call]
         return Evaluation(1.0 - jnp.std(x, axis=-1), jnp.stack(end, axis=-1) / (2 * joints) + 0.5)

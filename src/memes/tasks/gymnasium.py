@@ -75,8 +75,8 @@ def gymnasium(
     size, outputs = _flat_size(environment, one), outputs_for(one.action_space)
     if outputs is None:
         raise UsageError(
-            f"environment '{environment}' has actions of {one.action_space}: supported "
-            "are Box, Discrete and MultiDiscrete"
+            f"environment '{environment}' has the action space {one.action_space}, but only Box, "
+            "Discrete and MultiDiscrete are supported"
         )
     limit = getattr(one.spec, "max_episode_steps", None) or steps or STEPS
     chosen = feature
@@ -155,12 +155,15 @@ def _usual(
     informed: tuple[str, ...] | None,
 ) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
     """Return a feature that uses entries of `info` or of the observation, and its default bounds."""
-    require(observed is None or informed is None, "observed and informed exclude each other")
+    require(
+        observed is None or informed is None,
+        "observed and informed cannot be combined: give one of them",
+    )
     if observed is None:
         environment.reset(seed=0)
         environment.action_space.seed(0)
         info = environment.step(environment.action_space.sample())[4]
-        require(bool(info) or not informed, f"informed: '{name}' has no entries of info; use observed")
+        require(bool(info) or not informed, f"informed: '{name}' has an empty info; use observed")
         for entry in informed or ():
             known(f"entry of info of '{name}'", entry, info)
         if informed is None and all(entry in info for entry in PLACE):

@@ -89,7 +89,7 @@ def locomotion(
         axes = _level_axes(compiled)
         require(
             bool(axes),
-            f"feature: the base of '{model}' does not move along the ground; use feature contact",
+            f"feature: the base of '{model}' does not move along the ground; use the feature contact",
         )
         low, high = (-reach,) * len(axes), (reach,) * len(axes)
         names = tuple(f"final {'xy'[axis]} (m)" for axis in axes)
@@ -141,7 +141,7 @@ def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list
     """Return the contacts of each foot, or raise a `UsageError` that lists possible feet."""
     owners = [_owner(model, name.rpartition(" on ")[0]) for name in contacts]
     listed = ", ".join(f"{geom} (body {body})" for geom, body in dict(owners).items())
-    require(bool(contacts), "feet: no geom of the model can touch static geoms; add a ground to it")
+    require(bool(contacts), "feet: no geom of the model can touch static geoms; add a floor")
     require(
         bool(feet),
         "feet must name geoms, or bodies, of the robot's feet, unless --feature position is given; "

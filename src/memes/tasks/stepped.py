@@ -117,7 +117,7 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
     seen, found = (jax.eval_shape(of, first).shape for of in (observation, measure))
     require(
         seen == sizes[:1],
-        f"observation_size of task '{name}' is {sizes[0]}, and its observation has shape {seen}",
+        f"observation_size of task '{name}' is {sizes[0]}, but its observation has shape {seen}",
     )
     require(
         found == (len(low),) if setup.feature is None else len(found) == 1,
@@ -238,5 +238,5 @@ def playground(
 def _loaded(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except (ImportError, OSError, ValueError, SubprocessError) as error:  # environments may run git
+    except (ImportError, OSError, ValueError, SubprocessError) as error:  # loading may run git
         raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error

@@ -114,7 +114,7 @@ def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
 def _written(picture: np.ndarray, texts: dict[str, tuple[float, float]], points: float) -> np.ndarray:
     """Return a copy of the picture with labels above the given points.
 
-    The coordinates of points are fractions of the width and height, counted from below.
+    The coordinates of points are fractions of the width and height, measured from the lower left.
     """
     image = Image.fromarray(picture)
     for text, (x, y) in texts.items():
@@ -133,8 +133,8 @@ class ArchivePanel:
 
     Args:
         scene: Scene of a viser server.
-        click: Function `(x, y, modifier)` that handles clicks on the cells. It receives the pressed
-            modifier key, and the position as fractions of the width and height, counted from below.
+        click: Function `(x, y, modifier)` that handles clicks on the cells. `x` and `y` are fractions of
+            the width and height, measured from the lower left. `modifier` is the pressed modifier key.
     """
 
     def __init__(self, scene: Any, click: Callable[[float, float, str | None], None]) -> None:

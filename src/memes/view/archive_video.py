@@ -36,7 +36,7 @@ class EliteClip(NamedTuple):
 
 
 def spread_elites(archive: Archive, n: int) -> list[int]:
-    """From the fitter half of the elites, choose n distant elites, and return their cells.
+    """Choose n distant elites from the fitter half of the elites, and return their cells.
 
     The first cell contains the fittest elite.
     """
@@ -146,7 +146,7 @@ def _panels(
         if at is not None:
             axes.images[0].set_data(render(at, fitness, scale, recent=recent))
             return
-        limits = axes.get_xlim(), axes.get_ylim()  # drawings that are no image are drawn again
+        limits = axes.get_xlim(), axes.get_ylim()  # without an image, draw the axes again
         axes.clear()
         draw(fitness=fitness)
         axes.set(xlim=limits[0], ylim=limits[1])

@@ -1,7 +1,7 @@
 """The page in the browser, which shows live archives of runs and moving elites.
 
-The page can only be opened on this machine. One thread runs the loop of the page. This loop handles
-queued user actions.
+The page can only be opened on this machine. One thread runs the loop of the page, which handles queued
+user actions.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from memes.view.runs import Runs
 
 log = logging.getLogger(__name__)
 LOOK = 0.25  # seconds between two polls of the folders
-RATE = 40  # turns of the loop per second
+RATE = 40  # iterations of the loop per second
 SLOWER = 4  # minimum time between two polls, as a multiple of the duration of a poll
 FIELD = 0.6  # vertical field of view in radians
 EYES, NEAREST = 1.35, 4.6  # height and minimum distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # left end of the page, and right ends with one elite and two
-LATELY = 1 / 40  # share of the past generations whose changes are lightened
+SIGHT = (-2.75, 2.0, 3.9)  # left end of the view, and its right end with one or two elites
+LATELY = 1 / 40  # share of the past generations whose changes are highlighted
 SIDE = 600  # longer side of the image of the archive, in pixels
 
 
@@ -67,8 +67,7 @@ def browse(
             later.
         rebuild: Function `(run) -> task`, whose error messages are shown on the page.
         port: Port of the server. If it is in use, the next free port is used.
-        chosen: Cell of the first run. The elite of this cell is shown at the start. If None, no elite is
-            shown.
+        chosen: Cell of the first run whose elite is shown at the start. If None, no elite is shown.
         seed: Number that selects the random start of episodes.
         ready: Function that is called with the address of the page when the page is ready.
         going: Function that is called repeatedly. If it returns False, the page closes.

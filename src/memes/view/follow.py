@@ -231,7 +231,7 @@ def _cells(config: RunConfig) -> Grid | None:
     count = float(np.prod(np.array(shape, float)))
     require(
         min(shape) >= 1 and count <= MAX_CELLS and bool((low < high).all()),
-        f"cells and the bounds of features in 'config.json' are not those of a grid, got {shape}",
+        f"cells and the bounds of features in 'config.json' do not describe a grid, got {shape}",
     )
     return Grid(jnp.asarray(low), jnp.asarray(high), shape)
 

@@ -55,7 +55,7 @@ def _trouble(now: Snapshot) -> str:
 
 
 class EliteFacts(NamedTuple):
-    """An elite, and facts about the elite that the page shows.
+    """An elite, and facts about it that the page shows.
 
     Attributes:
         archive: Archive that contains the elite.
@@ -63,7 +63,7 @@ class EliteFacts(NamedTuple):
         correction: Result of re-evaluation; None if there is none.
         holds: Cell of the elite after re-evaluation; None if it does not survive.
         drawing: Result of the evaluation of the elite for the page, if there is one.
-        shown: Generation in which the elite that the page currently shows in this cell was found.
+        shown: Generation of the elite that the page currently shows in this cell.
     """
 
     archive: Archive
@@ -129,7 +129,7 @@ def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
     if not len(resets):
         return "This algorithm has no lanes that continue from generation to generation."
     last = {name: column[-1] for name, column in lanes.items()}
-    lines = ["| lane | climbs | age | stale | resets | fitness |", "|---|---|---|---|---|---|"]
+    lines = ["| lane | objective | age | stale | resets | fitness |", "|---|---|---|---|---|---|"]
     for i in range(min(len(resets), MOST_LANES)):
         kind = int(last["kind"][i])
         climbs = CLIMBS[Kind(kind)] if kind in list(Kind) else "?"

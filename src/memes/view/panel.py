@@ -36,7 +36,7 @@ class Panel:
             self.features = self._choice("features", ["-"])
             self.generation = gui.add_slider("generation", min=0, max=1, step=1, initial_value=1)
             self.follow = gui.add_checkbox("follow the run", initial_value=True)
-            self.lately = gui.add_checkbox("recent changes shine", initial_value=True)
+            self.lately = gui.add_checkbox("highlight recent changes", initial_value=True)
             for control in (self.generation, self.follow, self.lately):
                 self._tell(control, control.label)
             with gui.add_folder("elite"):

@@ -26,7 +26,7 @@ from memes.view.cameras import Camera, add_light, between, camera_of, darken_gro
 from memes.view.video_formats import write_frames
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF files are large
-SAMPLES = 4  # samples per pixel, against jagged edges
+SAMPLES = 4  # samples per pixel, for smooth edges
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
 
 
@@ -66,7 +66,7 @@ def frames(
     model: Any, states: np.ndarray, *, width: int, height: int, camera: Camera = "auto"
 ) -> Iterator[np.ndarray]:
     """Yield pictures uint8[height, width, 3] of an `MjModel` at the positions `states[n, nq]`."""
-    name = library()  # must precede the import of MuJoCo, which reads the variable
+    name = library()  # must precede the import of MuJoCo, which reads `MUJOCO_GL`
     import mujoco
 
     model = copy.copy(model)

@@ -112,7 +112,7 @@ class ElitePlayer:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Show the elites whose simulations have finished. `tell` has the same arguments."""
+        """Show the elites whose simulations have finished. The arguments are those of `tell`."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
@@ -177,7 +177,7 @@ class ElitePlayer:
         )
 
     def _moving(self) -> list[tuple[EliteScene, Drawing]]:
-        """The moving elites and their scenes."""
+        """Return the scenes and drawings of the moving elites."""
         return [
             (self._scene_of(each.task, slot), each.drawing)
             for slot, each in enumerate(self._played)
@@ -191,8 +191,8 @@ class ElitePlayer:
         if not moving:
             return
         panel, last = self._panel, max(each.seconds * (each.steps - 1) for _, each in moving)
-        # Elites rest for a while after their last state. If the animation is paused, the slider sets the
-        # time.
+        # Elites stay in their last state for `REST` seconds. If the animation is paused, the slider sets
+        # the time.
         played = (self._now + passed * float(panel.speed.value)) % (last + REST)
         self._now = played if panel.playing.value else float(panel.clock.value)
         seconds = min(each.seconds for _, each in moving)
@@ -237,7 +237,7 @@ class ElitePlayer:
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` has been drawn"
-        except Exception as error:  # an exception in this thread would be lost
+        except Exception as error:  # otherwise, exceptions in this thread would be lost
             self._panel.command.content = labels.of_error(error)
 
 

@@ -54,7 +54,7 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Rec
         task: The task.
         x: Genotype, [d].
         seed: Seed of the starts, if the task draws them at random.
-        draws: Number of starts. A larger number only adds starts.
+        draws: Number of starts. A larger number adds starts, and keeps the other starts unchanged.
     """
     return player(task, draws)(x, seed)
 

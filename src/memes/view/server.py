@@ -139,7 +139,7 @@ def _listener(port: int) -> socket.socket:
             return socket.create_server((HOST, candidate))
         except OSError:
             continue
-    raise UsageError(f"port: none is free from {port} on")
+    raise UsageError(f"port: no port from {port} on is free; choose a smaller number")
 
 
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
