@@ -36,8 +36,8 @@ def typechecker(function):
 CORE = [
     f"memes.{name}"
     for name in (
-        "algorithm", "archive", "cells", "context", "control", "emitters", "estimates", "history",
-        "judges", "metrics", "objectives", "presets", "pytrees", "resets", "runner.sharding",
+        "algorithm", "archive", "cells", "context", "control", "deep_archive", "emitters",
+        "estimates", "history", "judges", "metrics", "objectives", "presets", "pytrees", "resets", "runner.sharding",
         "selectors", "strategies", "task",
     )
 ]  # fmt: skip

@@ -36,7 +36,9 @@ def drawn(rng, n):
 def offer(x, evaluation, offered=None, generation=0):
     n = len(evaluation.fitness)
     offered = jnp.ones(n, bool) if offered is None else jnp.asarray(offered)
-    candidates = Entries(jnp.asarray(x), jax.tree.map(jnp.asarray, evaluation), offered, jnp.arange(n))
+    candidates = Entries(
+        jnp.asarray(x), jax.tree.map(jnp.asarray, evaluation), offered, jnp.arange(n), jnp.full(n, -1)
+    )
     return Offer(candidates, jnp.zeros(n, jnp.int32), generation)
 
 

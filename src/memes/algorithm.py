@@ -30,6 +30,7 @@ from memes.cells import Cells, grid, require_arrays
 from memes.context import Context, Kind
 from memes.control.perturbations import as_pairs, rows
 from memes.control.rollouts import Transition
+from memes.deep_archive import DeepArchive
 from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.emitters.gradients import require_gradients
 from memes.errors import at_least, require
@@ -190,7 +191,7 @@ class Algorithm:
         return State(
             generation=jnp.int32(0),
             archive=archives.empty(self.cells, self.task.dim, self.task.extras),
-            judge=self.judge.init(self.cells, self.task.dim),
+            judge=self.judge.init(self.cells, self.task.dim, self.task.extras),
             history=self.history.init(self.task.feature_dim, room),
             emitter=self.emitter.init(key, self.task),
         )
@@ -239,8 +240,10 @@ class Algorithm:
         if not self.offer_samples:
             samples = samples._replace(extras={})  # only the archive needs extras
         return Outcome(
-            candidates=Entries(means, estimates, batch.offered, batch.lane),
-            samples=Entries(x, samples, offered, batch.sample_lane),
+            candidates=Entries(means, estimates, batch.offered, batch.lane, batch.again),
+            samples=Entries(
+                x, samples, offered, batch.sample_lane, jnp.full_like(batch.sample_lane, -1)
+            ),
             faults=archives.faults(evaluation),
             outside=archives.outside(evaluation, self.cells),
             transitions=transitions,
@@ -261,6 +264,9 @@ class Algorithm:
         own = added[: offered.size]
         offer = Offer(candidates, own, state.generation, fetch)
         judge, status = self.judge.update(state.judge, state.archive, offer)
+        elites = self.judge.elites(judge, state.archive, state.generation)
+        if elites is not None:
+            archive, added = elites, status
         history = self.history.push(state.history, found.feature, offered & archives.finite(found))
         return state._replace(archive=archive, judge=judge, history=history), Answer(added, status)
 
@@ -283,7 +289,7 @@ class Algorithm:
 
     def info(self, outcome: Outcome, answer: Answer, lanes: Lanes) -> Info:
         """Record the events of a generation."""
-        _, evaluation, offered, lane = outcome.candidates
+        _, evaluation, offered, lane, _ = outcome.candidates
         kind_of_lane = jnp.zeros(self.emitter.lanes, jnp.int32).at[lane].set(lanes.kind)
         entered = jnp.concatenate([lane, outcome.samples.lane]) if self.offer_samples else lane
         additions = jnp.zeros(len(Kind), jnp.int32).at[kind_of_lane[entered]].add(answer.added > 0)
@@ -357,6 +363,10 @@ def compose(
     )
     if emitter.gradients:
         require_gradients(task)
+    require(
+        not (offer_samples and isinstance(judge, DeepArchive)),
+        "offer_samples must be False with judge DeepArchive, which accepts only candidates, got True",
+    )
     tessellation = grid(task) if cells is None else cells
     require_arrays(tessellation)
     require(

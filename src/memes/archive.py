@@ -68,7 +68,8 @@ class Archive:
         genotypes: Genotypes of the elites; zeros in empty cells.
         fitness: Fitness of the elites; -inf in empty cells.
         feature: Features of the elites; zeros in empty cells.
-        generation: Generation in which each elite entered the archive; -1 in empty cells.
+        generation: Generation in which each elite entered the archive; -1 in cells that were always
+            empty.
         lane: Lane that proposed each elite; -1 in empty cells.
         extras: Extra fields that the task returns, as arrays [c, ...] by name; zeros in empty cells.
     """
@@ -333,12 +334,17 @@ def is_column(extra: Array | np.ndarray) -> bool:
 
 
 class Entries(NamedTuple):
-    """Evaluated genotypes. Only genotypes that are marked in `offered` may enter an archive."""
+    """Evaluated genotypes. Only genotypes that are marked in `offered` may enter an archive.
+
+    For a genotype that has been evaluated before, `again` is the row of this individual in the judge's
+    `parents`. For a new genotype, `again` is -1.
+    """
 
     x: Shaped[Array, "n ..."]
     evaluation: Evaluation
     offered: Bool[Array, " n"]
     lane: Int[Array, " n"]
+    again: Int[Array, " n"]
 
 
 def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None) -> Archive:
@@ -362,7 +368,10 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
 
 class Changes(NamedTuple):
-    """The changes of elites in cells, ordered by generation (from 0) and then by cell."""
+    """The changes of elites in cells, ordered by generation (from 0) and then by cell.
+
+    If a cell becomes empty, which only a `DeepArchive` does, its new fitness is -inf.
+    """
 
     generation: Int[Array | np.ndarray, "*n"]
     cell: Int[Array | np.ndarray, "*n"]

@@ -6,15 +6,19 @@ default, the archive is also the judge. Other judges use other rules:
 - The judge of MEMES-all is a second archive that ignores samples.
 - The judge of CMA-MAE has thresholds that rise slowly.
 - The judge of dominated novelty search stores a population from which parents are selected.
+- The judge of Extract-ME (`memes.deep_archive`) stores several individuals per cell, and determines the
+  elites of the archive.
 
 The fields of a `Comparison` have the same meaning as in pyribs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int, PyTree
@@ -53,8 +57,13 @@ class Judge(Protocol):
     In all methods except `parents`, the argument `archive` is the archive before the generation.
     """
 
-    def init(self, cells: Cells, dim: int) -> PyTree:
-        """Return the initial state for genotypes with `dim` entries."""
+    def init(
+        self, cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None
+    ) -> PyTree:
+        """Return the initial state for genotypes with `dim` entries.
+
+        `extras` contains the shape and dtype of the extra fields of an elite, by name.
+        """
 
     def parents(self, state: PyTree, archive: Archive) -> Archive | Parents:
         """Return the individuals from which selectors choose.
@@ -71,12 +80,22 @@ class Judge(Protocol):
     def update(self, state: PyTree, archive: Archive, offer: Offer) -> tuple[PyTree, Int[Array, " n"]]:
         """Return the new state and the `Status` of each candidate."""
 
+    def elites(
+        self, state: PyTree, archive: Archive, generation: Int[Array, ""] | int
+    ) -> Archive | None:
+        """Return the archive after the generation if the judge determines the elites.
+
+        If the result is None, each cell of the archive keeps its fittest candidate.
+        """
+
 
 @dataclass(frozen=True)
 class SameArchive:
     """The rule of a plain archive: a candidate makes progress if it enters the archive."""
 
-    def init(self, cells: Cells, dim: int) -> tuple[()]:
+    def init(
+        self, cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None
+    ) -> tuple[()]:
         """Return an empty state."""
         return ()
 
@@ -98,6 +117,9 @@ class SameArchive:
         """Return the status that the archive gave to each candidate."""
         return state, offer.added
 
+    def elites(self, state: tuple[()], archive: Archive, generation: Int[Array, ""] | int) -> None:
+        """Return None, because the archive keeps the fittest candidates."""
+
 
 @dataclass(frozen=True)
 class CandidateArchive:
@@ -107,7 +129,9 @@ class CandidateArchive:
     archive that contains samples, nearly every lane would be reset.
     """
 
-    def init(self, cells: Cells, dim: int) -> Archive:
+    def init(
+        self, cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None
+    ) -> Archive:
         """Return an empty archive without genotypes."""
         return archives.empty(cells, 0)
 
@@ -121,10 +145,13 @@ class CandidateArchive:
 
     def update(self, state: Archive, archive: Archive, offer: Offer) -> tuple[Archive, Int[Array, " n"]]:
         """Offer the candidates to the second archive."""
-        _, evaluation, offered, lane = offer.candidates
+        _, evaluation, offered, lane, _ = offer.candidates
         return archives.add(
             state, jnp.zeros((lane.size, 0)), evaluation, offered, lane=lane, generation=0
         )
+
+    def elites(self, state: Archive, archive: Archive, generation: Int[Array, ""] | int) -> None:
+        """Return None, because the archive keeps the fittest candidates."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +178,9 @@ class Thresholds:
         least = self.threshold_min
         require(abs(least) < archives.LIMIT, f"threshold_min must be finite, got {least}")
 
-    def init(self, cells: Cells, dim: int) -> Float[Array, " c"]:
+    def init(
+        self, cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None
+    ) -> Float[Array, " c"]:
         """Return the initial threshold of every cell."""
         return jnp.full(cells.count, self.threshold_min, jnp.float32)
 
@@ -184,6 +213,11 @@ class Thresholds:
         raised = kept * state.at[cell].get(mode="fill", fill_value=0.0) + (1 - kept) * mean
         return state.at[cell].set(raised, mode="drop"), status.astype(jnp.int32)
 
+    def elites(
+        self, state: Float[Array, " c"], archive: Archive, generation: Int[Array, ""] | int
+    ) -> None:
+        """Return None, because the archive keeps the fittest candidates."""
+
 
 @dataclass(frozen=True)
 class DNSPopulation:
@@ -212,7 +246,9 @@ class DNSPopulation:
         check_fields(self)
         at_least(1, **{"size of the population": self.size}, neighbours=self.neighbours)
 
-    def init(self, cells: Cells, dim: int) -> Parents:
+    def init(
+        self, cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None
+    ) -> Parents:
         """Return a population without individuals."""
         return Parents(
             genotypes=jnp.zeros((self.size, dim)),
@@ -241,7 +277,7 @@ class DNSPopulation:
 
     def update(self, state: Parents, archive: Archive, offer: Offer) -> tuple[Parents, Int[Array, " n"]]:
         """Select the individuals with the highest scores."""
-        x, evaluation, offered, _ = offer.candidates
+        x, evaluation, offered, *_ = offer.candidates
         size, n = self.size, evaluation.fitness.shape[0]
         fitness = jnp.where(offered & archives.finite(evaluation), evaluation.fitness, -jnp.inf)
         everyone = Evaluation(
@@ -268,3 +304,6 @@ class DNSPopulation:
             generation=write(state.generation, jnp.broadcast_to(jnp.asarray(offer.generation), n)),
         )
         return after, jnp.where(survives[size:], Status.NEW, Status.REJECTED).astype(jnp.int32)
+
+    def elites(self, state: Parents, archive: Archive, generation: Int[Array, ""] | int) -> None:
+        """Return None, because the archive keeps the fittest candidates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -99,6 +99,15 @@ class Uniform:
         slot = jnp.where(occupied, filled - 1, c)
         cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
         return _take(context, cells[nth])
+
+
+@dataclass(frozen=True)
+class UniformElites:
+    """A selector that draws elites of the archive uniformly, even if a judge has other individuals."""
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
+        return Uniform()(key, replace(context, parents=context.archive), n)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ ALGORITHMS = (
     "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
     "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
     "memes-everything", "memes-elites", "memes-fixed-reset", "memes-sequential",
-    "cma-mega", "cma-maega",
+    "cma-mega", "cma-maega", "extract-me",
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")

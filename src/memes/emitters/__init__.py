@@ -14,3 +14,4 @@ from memes.emitters.isoline import Isoline as Isoline
 from memes.emitters.policy_gradient import PolicyGradient as PolicyGradient
 from memes.emitters.population import ByNovelty as ByNovelty
 from memes.emitters.population import Population as Population
+from memes.emitters.reevaluation import Reevaluation as Reevaluation

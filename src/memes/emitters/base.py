@@ -24,6 +24,8 @@ class Batch(NamedTuple):
             `Algorithm.ask` sets the number of its evaluations.
         offered: Whether each candidate may enter the archive.
         lane: Lane of each candidate.
+        again: Row of each candidate in the judge's `parents` if this individual is evaluated again, and
+            -1 for new candidates.
         samples: Groups of samples, as whole genotypes or in factored form.
         sample_lane: Lane of each sample.
     """
@@ -31,6 +33,7 @@ class Batch(NamedTuple):
     candidates: Repeats
     offered: Bool[Array, " C"]
     lane: Int[Array, " C"]
+    again: Int[Array, " C"]
     samples: tuple[Samples, ...]
     sample_lane: Int[Array, " S"]
 
@@ -123,7 +126,7 @@ def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int
 
 def offspring(x: Float[Array, "C d"], lane: Int[Array, " C"]) -> Batch:
     """Return a batch of candidates without samples."""
-    return Batch(Repeats(x), jnp.ones(lane.shape, bool), lane, (), lane[:0])
+    return Batch(Repeats(x), jnp.ones(lane.shape, bool), lane, jnp.full_like(lane, -1), (), lane[:0])
 
 
 def report(kind: Kind, parent_feature: Float[Array, "C k"]) -> Lanes:

@@ -132,6 +132,7 @@ class ES:
             candidates=Repeats(means),
             offered=~state.due,
             lane=lane,
+            again=jnp.full_like(lane, -1),
             samples=(samples,),
             sample_lane=jnp.repeat(lane, self.strategy.samples),
         )

@@ -161,6 +161,7 @@ class Population:
             candidates=Repeats(self.strategy.mean(state.strategy)[offering[None]]),
             offered=jnp.ones(1, bool),
             lane=offering[None],
+            again=jnp.full(1, -1, jnp.int32),
             samples=(samples,),
             sample_lane=jnp.full(self.strategy.samples, playing),
         )

@@ -20,7 +20,7 @@ from memes.cells import Cells
 from memes.estimates import Candidates
 from memes.parameters import flat, recorded
 from memes.presets.differentiable import CmaMaega, CmaMega
-from memes.presets.map_elites import CmaMae, CmaMe, Dns, MapElites, MapElitesSampling, PgaMe
+from memes.presets.map_elites import CmaMae, CmaMe, Dns, ExtractMe, MapElites, MapElitesSampling, PgaMe
 from memes.presets.multi_es import Memes, MemesHybrid, MemesSequential
 from memes.presets.search import Search as Search
 from memes.presets.single_es import MeEs, NsEs, NsraEs, NsrEs, SingleEs
@@ -139,6 +139,12 @@ _PRESETS = (
         "MAP-Elites, 512 offspring evaluated 32 times each",
         "ME-Sampling",
     ),
+    Preset(
+        "extract-me",
+        ExtractMe(),
+        "MAP-Elites that evaluates individuals of a deep archive again",
+        "Extract-ME",
+    ),
     Preset("es", SingleEs(), "one evolution strategy that maximises fitness", "ES"),
     Preset(
         "ns-es", NsEs(), "means that maximise novelty, one of which is sampled per generation", "NS-ES"
@@ -201,6 +207,7 @@ memes_sequential = PRESETS["memes-sequential"].build
 memes_hybrid = PRESETS["memes-hybrid"].build
 me = PRESETS["me"].build
 me_sampling = PRESETS["me-sampling"].build
+extract_me = PRESETS["extract-me"].build
 es = PRESETS["es"].build
 ns_es = PRESETS["ns-es"].build
 nsr_es = PRESETS["nsr-es"].build

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 from memes import objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
-from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
+from memes.deep_archive import DeepArchive
+from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient, Reevaluation
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
 from memes.estimates import resampled
 from memes.judges import DNSPopulation, Thresholds
+from memes.selectors import UniformElites
 from memes.strategies import Evosax, Strategy
 from memes.strategies.evosax import WEIGHTED
 from memes.task import Task
@@ -120,6 +122,46 @@ class MapElitesSampling:
         several = resampled(task, self.resamples, statistics[self.statistic])
         emitter = Isoline(self.batch, iso=self.iso, line=self.line)
         return compose(several, emitter, cells=cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractMe:
+    """Extract-ME: MAP-Elites that evaluates individuals of a deep archive again.
+
+    Each cell keeps up to `depth` individuals, ordered by the mean fitness `(f_1 + ... + f_n) / n` of
+    their n evaluations. A share of the evaluations in each generation evaluates individuals again. An
+    individual with rank r in its cell, starting at 0, is drawn with a probability proportional to
+    `exp(-r)`, without replacement. Its means then change, and it competes again with the other
+    individuals. Parents are elites, that is, individuals with rank 0. Reference: Flageat et al.,
+    Extract-QD Framework, GECCO 2025, arXiv:2502.06585.
+
+    Attributes:
+        batch: Number of evaluations per generation.
+        proportion_reevaluated: Share of the evaluations that evaluate individuals again.
+        depth: Maximum number of individuals per cell.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the variation along the line between two parents.
+    """
+
+    batch: int = 16_384
+    proportion_reevaluated: float = 0.25
+    depth: int = 8
+    iso: float = 0.01
+    line: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(2, batch=self.batch)
+        at_least(1, depth=self.depth)
+        share = self.proportion_reevaluated
+        require(0 < share < 1, f"proportion_reevaluated must lie in (0, 1), got {share}")
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        again = min(max(1, round(self.batch * self.proportion_reevaluated)), self.batch - 1)
+        varied = Isoline(self.batch - again, iso=self.iso, line=self.line, selector=UniformElites())
+        emitter = Parallel((Reevaluation(again), varied))
+        return compose(task, emitter, cells=cells, judge=DeepArchive(self.depth))
 
 
 @dataclass(frozen=True, kw_only=True)

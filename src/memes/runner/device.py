@@ -17,6 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from memes.algorithm import Algorithm, Info, State
 from memes.archive import Changes
 from memes.control.rollouts import no_transitions
+from memes.deep_archive import DeepArchive
 from memes.emitters import Batch
 from memes.metrics import Generation, measure
 from memes.pytrees import by_lane
@@ -276,9 +277,11 @@ def _advance(
 def _changes(algorithm: Algorithm, state: State) -> Changes:
     """Return the cells that changed in the last generation, at most `MOST_CHANGES`."""
     emitter, count = algorithm.emitter, algorithm.cells.count
-    entrants = len(emitter.persistent) + (emitter.samples if algorithm.offer_samples else 0)
+    most = len(emitter.persistent) + (emitter.samples if algorithm.offer_samples else 0)
+    if isinstance(algorithm.judge, DeepArchive):
+        most *= 2  # an individual that moves changes two cells
     now = state.archive.generation == state.generation - 1
-    (cell,) = jnp.nonzero(now, size=min(entrants, count, MOST_CHANGES), fill_value=count)
+    (cell,) = jnp.nonzero(now, size=min(most, count, MOST_CHANGES), fill_value=count)
     columns = {name: getattr(state.archive, name)[cell] for name in Changes._fields if name != "cell"}
     return Changes(cell=cell, **columns)
 

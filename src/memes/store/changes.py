@@ -50,7 +50,8 @@ def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
         kind = _kind(k)
         rows = np.frombuffer(data, kind, count=len(data) // kind.itemsize)
         found = Changes(*(rows[name].copy() for name in Changes._fields))
-        sane = np.abs(np.column_stack([found.fitness, found.feature])) < LIMIT
+        fitness = np.where(found.fitness == -np.inf, 0, found.fitness)  # -inf: the cell became empty
+        sane = np.abs(np.column_stack([fitness, found.feature])) < LIMIT
         ordered = (np.diff(found.generation, prepend=0) >= 0).all() and (found.cell >= 0).all()
         if not (sane.all() and ordered):
             raise ValueError("its rows are invalid or not sorted by generation")
@@ -134,8 +135,9 @@ def up_to_generation(rows: Changes, generations: int) -> Changes:
 
 
 def last_per_cell(rows: Changes, generations: int) -> Changes:
-    """Select the last change of each cell in the first `generations` generations."""
-    return thinned(up_to_generation(rows, generations), width=generations + 1)
+    """Select the last change of each occupied cell in the first `generations` generations."""
+    last = thinned(up_to_generation(rows, generations), width=generations + 1)
+    return select(last, last.fitness > -np.inf)
 
 
 def first_per_generation(rows: Changes, most: int, since: int) -> Changes:
