@@ -59,6 +59,7 @@ SIZES = {
     "cma-mega": {"lanes": 8, "samples": 6},
     "cma-maega": {"lanes": 8, "samples": 6},
     "dns": {"batch": 16, "population_size": 24},
+    "extract-me": {"batch": 16, "depth": 2},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }
 WITHOUT_ISOLATION, ODD_NUMBERS = "without isolation", "odd numbers"

@@ -37,8 +37,8 @@ CORE = [
     f"memes.{name}"
     for name in (
         "algorithm", "archive", "cells", "context", "control", "deep_archive", "emitters",
-        "estimates", "history", "judges", "metrics", "objectives", "presets", "pytrees", "resets", "runner.sharding",
-        "selectors", "strategies", "task",
+        "estimates", "history", "judges", "metrics", "objectives", "presets", "pytrees", "resets",
+        "runner.sharding", "selectors", "strategies", "task",
     )
 ]  # fmt: skip
 

@@ -71,7 +71,7 @@ def test_a_deep_archive_agrees_with_numpy_over_generations():
         oracle(cells, list(zip(name, fitness, feature, strict=True)))
 
         rows = np.asarray(state.genotypes).reshape(4, DEPTH), np.asarray(state.fitness).reshape(4, DEPTH)
-        counts = np.asarray(state.count).reshape(4, DEPTH)
+        counts = np.asarray(state.evaluations).reshape(4, DEPTH)
         for i, cell in enumerate(cells):
             used = rows[1][i] > -np.inf
             order = np.argsort(-rows[1][i][used])
@@ -112,7 +112,9 @@ def test_individuals_are_drawn_in_proportion_to_exp_of_minus_their_rank():
         fitness=jnp.array([1, 3, 2, 5, -jnp.inf, 4, *[-jnp.inf] * 6]),  # ranks 2 0 1, 0 - 1
         feature=jnp.repeat(jnp.array([[0.2, 0.2], [0.2, 0.7], [0.7, 0.2], [0.7, 0.7]]), DEPTH, axis=0),
     )
-    context = Context(task, jnp.int32(1), empty(CELLS, 2), JUDGE.parents(parents, None), None, None)
+    context = Context(
+        task, jnp.int32(1), empty(CELLS, 2), JUDGE.parents(parents, empty(CELLS, 2)), None, None
+    )
 
     def drawn(key, size):
         return Reevaluation(size).ask(key, jnp.zeros((size, 2)), context)[1]

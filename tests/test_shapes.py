@@ -51,6 +51,7 @@ def instances():
             ),
         ),
         memes.presets.dns(MAZE, batch=2, population_size=3),
+        memes.presets.extract_me(MAZE, batch=4, depth=2),
         memes.presets.cma_mega(dataclasses.replace(MAZE, gradients=slopes), samples=4),
         memes.compose(MAZE, memes.emitters.PolicyGradient(2, steps=1, td3=TD3(2, 100, 4, (3,)))),
     ]

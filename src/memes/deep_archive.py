@@ -34,7 +34,7 @@ class DeepState(NamedTuple):
         genotypes: Genotypes of the individuals.
         fitness: Mean fitness over the evaluations of each individual; -inf in unused rows.
         feature: Mean feature over the evaluations of each individual.
-        count: Number of evaluations of each individual.
+        evaluations: Number of evaluations of each individual.
         generation: Generation in which each individual was last evaluated; -1 in unused rows.
         lane: Lane that proposed each individual for its last evaluation.
         extras: Extra fields of the last evaluation, by name.
@@ -43,7 +43,7 @@ class DeepState(NamedTuple):
     genotypes: Float[Array, "p d"]
     fitness: Float[Array, " p"]
     feature: Float[Array, "p k"]
-    count: Int[Array, " p"]
+    evaluations: Int[Array, " p"]
     generation: Int[Array, " p"]
     lane: Int[Array, " p"]
     extras: dict[str, Array]
@@ -75,7 +75,7 @@ class DeepArchive:
             genotypes=jnp.zeros((p, dim)),
             fitness=jnp.full(p, -jnp.inf),
             feature=jnp.zeros((p, cells.low.shape[0])),
-            count=jnp.zeros(p, jnp.int32),
+            evaluations=jnp.zeros(p, jnp.int32),
             generation=jnp.full(p, -1, jnp.int32),
             lane=jnp.full(p, -1, jnp.int32),
             extras={
@@ -106,7 +106,7 @@ class DeepArchive:
         valid = offered & archives.finite(evaluation)
         repeated = valid & (again >= 0)
 
-        count = jnp.where(repeated, state.count[again], 0)
+        count = jnp.where(repeated, state.evaluations[again], 0)
         share = 1 / (count + 1)  # share of the new evaluation in the means
         old_fitness = jnp.where(repeated, state.fitness[again], 0.0)
         old_feature = jnp.where(repeated[:, None], state.feature[again], 0.0)
@@ -136,7 +136,7 @@ class DeepArchive:
             genotypes=write(state.genotypes, x, offer.fetch),
             fitness=write(jnp.where(kept, present, -jnp.inf), mean.fitness),
             feature=write(state.feature, mean.feature),
-            count=write(state.count, count + 1),
+            evaluations=write(state.evaluations, count + 1),
             generation=write(
                 jnp.where(kept, state.generation, -1), jnp.broadcast_to(jnp.asarray(offer.generation), n)
             ),

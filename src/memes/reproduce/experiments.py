@@ -61,6 +61,7 @@ VARIANTS = {
     "me-sampling": Variant("me-sampling", tasks=UNCERTAIN),
     "me-sampling-tuned": Variant("me-sampling", TUNED_SAMPLING, tasks=UNCERTAIN),
     "memes-hybrid": Variant("memes-hybrid"),
+    "extract-me": Variant("extract-me", tasks=UNCERTAIN),
     "pga-me": Variant("pga-me", tasks=UNCERTAIN),
     "memes-me": Variant("memes-me", tasks=CERTAIN),
     "me-tuned": Variant("me", {"line": TUNED_LINE}, tasks=CERTAIN),
@@ -134,7 +135,7 @@ EXPERIMENTS = {
         "beyond the paper: repeated evaluation of means, and lanes combined with MAP-Elites",
         (
             *("memes-hybrid", "memes", "memes-sampling", "memes-me", "memes-all"),
-            *("me", "me-tuned", "me-sampling", "me-sampling-tuned"),
+            *("me", "me-tuned", "me-sampling", "me-sampling-tuned", "extract-me"),
         ),
         seeds=5,
         seeds_on={"ant": 10},
