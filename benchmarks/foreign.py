@@ -3,7 +3,8 @@
 By default, the script measures the CPU time of all threads. Other work on the machine affects this time
 less than wall-clock time. On a GPU, `--wall` measures wall-clock time. The engines take turns and
 simulate the same number of robots under random controls. The script reports the best turn of each
-engine. MuJoCo C and MJX use the solver settings of the model.
+engine. MuJoCo C and MJX use the solver settings of the model. The controls are copied to the device
+before the measurement.
 
     python benchmarks/foreign.py half_cheetah.xml walker.xml
     python benchmarks/foreign.py walker2d.xml --engines native-default mujoco-c mjx
@@ -47,7 +48,8 @@ def ours(model: mujoco.MjModel, backend: str, level: str, ctrl: np.ndarray) -> C
     n = ctrl.shape[1]
     state = engine.init(np.tile(start(model).qpos, (n, 1)))
     rollout = jax.jit(lambda state, u: jax.lax.scan(lambda s, u: (engine.step(s, u), None), state, u)[0])
-    return lambda: jax.block_until_ready(rollout(state, jnp.asarray(ctrl, jnp.float32)))
+    controls = jnp.asarray(ctrl, jnp.float32)
+    return lambda: jax.block_until_ready(rollout(state, controls))
 
 
 def mujoco_c(model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
@@ -57,7 +59,8 @@ def mujoco_c(model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
     first = np.zeros((n, mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)))
     first[:, 1 : 1 + model.nq] = start(model).qpos
     threads = [mujoco.MjData(model) for _ in os.sched_getaffinity(0)]
-    return lambda: rollout.rollout(model, threads, first, ctrl.swapaxes(0, 1).copy())
+    controls = ctrl.swapaxes(0, 1).copy()
+    return lambda: rollout.rollout(model, threads, first, controls)
 
 
 def mjx(model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
@@ -71,7 +74,8 @@ def mjx(model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
         return jax.vmap(lambda d, u: mjx.step(device, d.replace(ctrl=u)))(data, u), None
 
     rollout = jax.jit(lambda batch, u: jax.lax.scan(step, batch, u)[0].qpos)
-    return lambda: jax.block_until_ready(rollout(batch, jnp.asarray(ctrl, jnp.float32)))
+    controls = jnp.asarray(ctrl, jnp.float32)
+    return lambda: jax.block_until_ready(rollout(batch, controls))
 
 
 def start(model: mujoco.MjModel) -> mujoco.MjData:

@@ -1,5 +1,6 @@
 """Videos of runs, and the times at which they show changes and elites."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,8 +13,11 @@ from PIL import Image
 
 import memes
 from boxes import box
+from memes.analysis.render import ColourScale
 from memes.archive import Changes, add, empty
 from memes.commands.main import main
+from memes.estimates import Correction
+from memes.store.archives import save_correction
 from memes.view import archive_video, pictures
 from memes.view.drawings import drawer
 from memes.view.elite_frames import elite_frames
@@ -36,9 +40,21 @@ def found(shape, n=12, cells=None):
     return archive, Changes(*map(np.array, columns))
 
 
-def video(archive, changes, elites=(), n=10, size=(240, 160)):
+def corrected(archive, cells):
+    """Return a correction with fitness 0.5. `cells` maps the cells of surviving elites to new cells."""
+    stored, now = (jnp.array([*each]) for each in (cells, cells.values()))
+    kept = {
+        name: getattr(archive, name).at[now].set(getattr(archive, name)[stored])
+        for name in ("genotypes", "generation", "lane")
+    }
+    fitness = jnp.full(archive.cells.count, -jnp.inf).at[now].set(0.5)
+    return Correction(replace(archive, fitness=fitness, **kept), *3 * [np.zeros(0)], 8)
+
+
+def video(archive, changes, elites=(), n=10, size=(240, 160), correction=None):
     names = memes.task.numbered(len(archive.cells.low))
     about = {"title": "a $video$", "names": names, "generations": 12, "pictures": n, "size": size}
+    about["correction"] = correction
     return list(archive_video.video_frames(archive, changes, elites, **about))
 
 
@@ -67,7 +83,7 @@ def test_long_names_of_features_do_not_cover_the_image():
         f"{foot} foot on the ground (share)" for foot in ("front left", "back left", "back right", "")
     ]
     figure = Figure(figsize=(8.64, 4.32), dpi=100, layout="constrained")
-    archive_video._panels(figure, archive, elites, names, None)
+    archive_video._panels(figure, archive, elites, names, ColourScale(), None)
     FigureCanvasAgg(figure).draw()
     axes = [each for part in figure.subfigs for each in part.axes]
     written = [
@@ -88,6 +104,12 @@ def test_moments_increase_from_the_start_to_the_end(generations, pictures):
     assert (moments[-1], moments.min() >= min(1, generations)) == (generations, True)
 
 
+def share(picture, channel):
+    """Return the share of pixels that have the colour of a channel."""
+    rest = np.delete(picture.astype(int), channel, axis=-1).max(axis=-1)
+    return (picture[..., channel].astype(int) - rest > 200).mean()
+
+
 def test_an_elite_is_shown_from_its_generation_on_and_its_episode_repeats():
     archive, changes = found((4, 3))
     newest = int(jnp.argmax(archive.generation))
@@ -95,13 +117,78 @@ def test_an_elite_is_shown_from_its_generation_on_and_its_episode_repeats():
     shown = video(archive, changes, [archive_video.EliteClip(newest, colours)], n=10)
     moments = archive_video.moments(12, 10)
 
-    def share(picture, channel):
-        rest = np.delete(picture.astype(int), channel, axis=-1).max(axis=-1)
-        return (picture[..., channel].astype(int) - rest > 200).mean()
-
     for i, (picture, done) in enumerate(zip(shown, moments, strict=True)):
         there = done > int(archive.generation[newest])
         assert (share(picture, (0, 2)[i % 2]) > 0.05) == there
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_last_third_shows_the_corrected_archive(shape, monkeypatch):
+    archive, changes = found(shape)
+    cell = int(np.flatnonzero(archive.occupied)[0])
+    shown, titles = [], []
+    panels, text = archive_video._panels, archive_video.mathtext
+
+    def recorded(*about):
+        show_archive, show_elites = panels(*about)
+        return lambda *now: shown.append(now[0].copy()) or show_archive(*now), show_elites
+
+    monkeypatch.setattr(archive_video, "_panels", recorded)
+    monkeypatch.setattr(archive_video, "mathtext", lambda each: titles.append(each) or text(each))
+    correction = corrected(archive, {cell: cell})
+    pictures = video(archive, changes, n=12, correction=correction)
+    wanted = np.where(np.arange(archive.cells.count) == cell, 0.5, np.nan)
+    for fitness in shown[8:]:
+        np.testing.assert_array_equal(fitness, wanted)
+    np.testing.assert_array_equal(np.isfinite(shown[7]), archive.occupied)
+    filled = f"{1 / archive.cells.count:.0%} of the cells filled"
+    assert titles[-4:] == 4 * [f"a $video$, corrected with 8 evaluations per elite: {filled}"]
+    assert titles[8].startswith("a $video$, as found: generation 12, ")
+    assert len(shown) == len(pictures) == 12
+    assert (pictures[7] != pictures[8]).any()
+
+
+def test_after_the_correction_lost_elites_are_not_shown_and_others_are_in_their_new_cells(monkeypatch):
+    archive, changes = found((4, 3))
+    lost, moved = map(int, np.flatnonzero(archive.occupied)[:2])
+    empty_cell = int(np.flatnonzero(~np.asarray(archive.occupied))[0])
+    shades = np.array([[255, 0, 0], [0, 0, 255]], np.uint8)
+    elites = [
+        archive_video.EliteClip(cell, [np.tile(shade, (8, 8, 1))])
+        for cell, shade in zip((lost, moved), shades, strict=True)
+    ]
+    states, panels = [], archive_video._panels
+
+    def recorded(*about):
+        show_archive, show_elites = panels(*about)
+        return show_archive, lambda *now: states.append(now[1]) or show_elites(*now)
+
+    monkeypatch.setattr(archive_video, "_panels", recorded)
+    correction = corrected(archive, {moved: empty_cell})
+    pictures = video(archive, changes, elites, n=12, correction=correction)
+    assert [[share(pictures[i], channel) > 0.01 for channel in (0, 2)] for i in (7, 8, 11)] == [
+        [True, True], [False, True], [False, True]
+    ]  # fmt: skip
+    assert [cell for cell, _ in states[7]] == [lost, moved]
+    stored = f"fitness {float(archive.fitness[moved]):.3f}"
+    assert states[7][1].words.startswith(stored[:-1])
+    assert states[-1][0] == (None, "lost")
+    assert states[-1][1].cell == empty_cell
+    assert float(states[-1][1].words.removeprefix("corrected fitness ")) == 0.5
+
+
+def test_spread_elites_survive_the_correction_in_their_cells():
+    archive, _ = found((4, 3), n=30)
+    lost, moved, *kept = map(int, np.flatnonzero(archive.occupied))
+    correction = corrected(archive, {cell: cell for cell in kept} | {moved: lost})
+    best = kept[1]
+    fitness = correction.archive.fitness.at[jnp.array([best, lost])].set(jnp.array([0.6, 0.9]))
+    correction = correction._replace(archive=replace(correction.archive, fitness=fitness))
+    chosen = archive_video.spread_elites(archive, 99, correction)
+    assert chosen[0] == best
+    assert set(chosen) == set(kept)
+    nothing = correction._replace(archive=empty(archive.cells, archive.genotypes.shape[1]))
+    assert archive_video.spread_elites(archive, 4, nothing) == []
 
 
 def test_spread_elites_are_fit_and_distinct():
@@ -145,6 +232,20 @@ def test_the_command_writes_a_video(arm_run, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "video.webp\n"
     with Image.open("video.webp") as found:
         assert (found.n_frames, found.size) == (5, (240, 160))
+
+
+def test_the_command_shows_the_correction_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "--joints 4 --algorithm me --batch 8 --resolution 4 4 --generations 9 --reevaluate-samples 4"
+    words += " --fitness-noise 0.1 --feature-noise 0.3 --no-figures-draw --quiet --out run"
+    assert main(["run", "noisy-arm", *words.split()]) == 0
+    assert main(["video", "run", "--out", "video.gif", *SHORT, "--seconds", "0.6"]) == 0
+    with Image.open("video.gif") as shown:
+        frames = [np.asarray(shown.seek(i) or shown.convert("RGB")) for i in range(shown.n_frames)]
+    assert (frames[3] != frames[4]).any()
+    other = memes.load_run("run").correction
+    save_correction(Path("run"), other._replace(archive=empty(found((4, 3))[0].cells, 4)))
+    assert main(["video", "run", "--out", "video.gif", *SHORT]) == 2
 
 
 def test_robots_are_shown_next_to_the_archive(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ GENERATIONS = 64  # minimum number of generations of MAP-Elites, which limits it
 SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite
 LAPTOP: dict[str, dict[str, int]] = {
     "me-sampling": {"batch": 512, "resamples": 8},
-    "memes-sampling": {"lanes": 16, "samples": 128, "candidate_samples": 8},
+    "memes-hybrid": {"batch": 2048, "lanes": 8, "samples": 128, "candidate_samples": 8},
     "memes-me": {"batch": 2048, "samples": 128},
 }
 
@@ -435,7 +435,7 @@ def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]
                 "me-sampling",
                 f"evaluating offspring several times is better below {MANY:,} evaluations",
             )
-        return "memes-sampling", f"better on uncertain tasks with more than {MANY:,} evaluations"
+        return "memes-hybrid", f"better on uncertain tasks with more than {MANY:,} evaluations"
     if task.dim < FEW_PARAMETERS and find_spec("evosax"):
         return "cma-me", f"deterministic, with less than {FEW_PARAMETERS} parameters"
     if evaluations < MANY:

@@ -42,14 +42,16 @@ def video(
 
     Elites are drawn as on the page of 'memes view', and appear in the generation that found them. Robots
     and points move in real time. If a task has no drawing of its elites, the video shows only the
-    archive.
+    archive. If the archive was corrected, the last third of the video shows the corrected archive, and
+    the corrected fitness of the elites.
 
     Args:
         run: Folder of the run.
         out: File for the video, whose name ends with .mp4, .gif or .webp.
         seconds: Length of the video in seconds.
         elites: Number of elites to show. They belong to the fitter half of the elites, and their
-            features are far from each other.
+            features are far from each other. If the archive was corrected, they survive re-evaluation
+            in their cells.
         cells: Cells of the elites to show. By default, the elites are chosen automatically.
         size: Width and height in pixels.
         camera: Camera for robots, as in 'memes replay'.
@@ -67,7 +69,10 @@ def video(
     saved = load_run(run)
     name = display_name(saved.config.algorithm_label, saved.config.options)
     changes = within(load_changes(run), saved.archive.cells.count)
-    chosen = spread_elites(saved.archive, elites)
+    correction = saved.correction
+    same = correction is None or correction.archive.cells.count == saved.archive.cells.count
+    require(same, f"'{run / 'corrected.npz'}' belongs to another archive")
+    chosen = spread_elites(saved.archive, elites, correction)
     if cells is not None:
         require(len(cells) <= MOST_ELITES, f"cells: at most {MOST_ELITES} are allowed, got {len(cells)}")
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
@@ -94,6 +99,7 @@ def video(
             pictures=pictures,
             size=size,
             place=saved.config.map,
+            correction=correction,
         )
         with report.counting("picture", pictures) as show:
             write_frames(out, (show(i) or picture for i, picture in enumerate(drawn, 1)), rate=rate)

@@ -1,4 +1,7 @@
-"""Video of a run: the archive while it fills up, with some elites next to the archive."""
+"""Video of a run: the archive while it fills up, with some elites next to the archive.
+
+If the archive was corrected, the last part of the video shows the corrected archive.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,16 @@ from memes.analysis.archive_axes import draw_bar, draw_cells, height_of
 from memes.analysis.render import ColourScale, fitness_of, render, scale_of
 from memes.analysis.style import colour
 from memes.archive import Archive, Changes
+from memes.estimates import Correction
 from memes.store import changes as log
 from memes.store.sanitize import mathtext
 from memes.task import Map
+from memes.view.elites import origins
 
 DPI = 100
 LETTERS = 36  # letters per line of an axis label
-HOLD = 0.3  # share of the video that shows the final archive
+HOLD = 0.3  # share of the pictures of the archive as found that show the final archive
+CORRECTED = 1 / 3  # share of the video that shows the corrected archive, if there is one
 # A cell with a new elite is lightened by LIGHTER. In each further picture, this amount is multiplied by
 # FADE.
 LIGHTER, FADE = 0.6, 0.6
@@ -35,12 +41,16 @@ class EliteClip(NamedTuple):
     pictures: list[np.ndarray]
 
 
-def spread_elites(archive: Archive, n: int) -> list[int]:
+def spread_elites(archive: Archive, n: int, correction: Correction | None = None) -> list[int]:
     """Choose n distant elites from the fitter half of the elites, and return their cells.
 
-    The first cell contains the fittest elite.
+    The first cell contains the fittest elite. If there is a correction, only elites that survive
+    re-evaluation in their cell are chosen, and their fitness is the corrected fitness.
     """
     fitness = fitness_of(archive)
+    if correction is not None:
+        stays = origins(archive, correction.archive) == np.arange(archive.cells.count)
+        fitness = np.where(stays, fitness_of(correction.archive), np.nan)
     fit = (
         np.flatnonzero(fitness >= np.nanmedian(fitness))
         if np.isfinite(fitness).any()
@@ -66,6 +76,13 @@ def moments(generations: int, pictures: int) -> np.ndarray:
     return np.asarray(np.minimum(np.ceil(np.append(done, still)), generations), int)
 
 
+class _Shown(NamedTuple):
+    """How a picture shows an elite: its cell, or None if the archive does not contain it, and a text."""
+
+    cell: int | None
+    words: str
+
+
 def video_frames(
     archive: Archive,
     changes: Changes,
@@ -77,18 +94,34 @@ def video_frames(
     pictures: int,
     size: tuple[int, int],
     place: Map | None = None,
+    correction: Correction | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the pictures of a video, each uint8[height, width, 3].
 
-    Each elite appears at the generation in which it was found, and its episode is then repeated.
+    Each elite appears at the generation in which it was found, and its episode is then repeated. If
+    there is a correction, the last pictures show the corrected archive, and each elite in its corrected
+    cell. Elites that do not survive re-evaluation are marked as lost.
     """
     width, height = size
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
     canvas: Any = FigureCanvasAgg(figure)
-    show_archive, show_elites = _panels(figure, archive, elites, names, place)
+    archives = [archive] if correction is None else [archive, correction.archive]
+    scale = scale_of(map(fitness_of, archives))
+    show_archive, show_elites = _panels(figure, archive, elites, names, scale, place)
     heading = figure.suptitle(mathtext(title), fontsize=11)
     recent, before = np.zeros(archive.cells.count), 0
-    for i, done in enumerate(moments(generations, pictures)):
+
+    def picture(state: str, fitness: np.ndarray) -> np.ndarray:
+        share = np.isfinite(fitness).mean()
+        heading.set_text(mathtext(f"{title}{state} {share:.0%} of the cells filled"))
+        show_archive(fitness, recent)
+        canvas.draw()
+        figure.set_layout_engine("none")  # keep the layout of the first picture
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+    last = 0 if correction is None else round(CORRECTED * pictures)
+    kind = "" if correction is None else ", as found"
+    for i, done in enumerate(moments(generations, pictures - last)):
         standing = log.last_per_cell(changes, int(done))
         fitness = np.full(archive.cells.count, np.nan)
         fitness[standing.cell] = standing.fitness
@@ -96,14 +129,31 @@ def video_frames(
         if done < generations:
             recent[standing.cell[standing.generation >= before]] = LIGHTER
         before = int(done)
-        share = np.isfinite(fitness).mean()
-        heading.set_text(mathtext(f"{title}: generation {done:,}, {share:.0%} of the cells filled"))
-        show_archive(fitness, recent)
-        show_elites(i, int(done))
-        canvas.draw()
-        if i == 0:
-            figure.set_layout_engine("none")  # keep the layout of the first picture
-        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+        show_elites(i, [_as_found(archive, elite.cell, int(done), scale) for elite in elites])
+        yield picture(f"{kind}: generation {done:,},", fitness)
+    if correction is None:
+        return
+    fitness, stored = fitness_of(correction.archive), origins(archive, correction.archive)
+    state = f", corrected with {correction.samples} evaluations per elite:"
+    shown = [_corrected(correction.archive, stored == elite.cell, scale) for elite in elites]
+    recent[:] = 0
+    for i in range(pictures - last, pictures):
+        show_elites(i, shown)
+        yield picture(state, fitness)
+
+
+def _as_found(archive: Archive, cell: int, done: int, scale: ColourScale) -> _Shown:
+    """Return how to show the elite of a cell after `done` generations."""
+    there = int(archive.generation[cell]) < done
+    return _Shown(cell if there else None, f"fitness {_rounded(float(archive.fitness[cell]), scale)}")
+
+
+def _corrected(archive: Archive, same: np.ndarray, scale: ColourScale) -> _Shown:
+    """Return how to show an elite after the correction. `same` marks its corrected cell, bool[c]."""
+    if not same.any():
+        return _Shown(None, "lost")
+    cell = int(np.argmax(same))
+    return _Shown(cell, f"corrected fitness {_rounded(float(archive.fitness[cell]), scale)}")
 
 
 def _panels(
@@ -111,10 +161,11 @@ def _panels(
     archive: Archive,
     elites: Sequence[EliteClip],
     names: Sequence[str],
+    scale: ColourScale,
     place: Map | None,
-) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
+) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, Sequence[_Shown]], None]]:
     """Set up the axes, and return two functions: one draws the cells, and one draws the elites."""
-    cells, scale = archive.cells, scale_of([fitness_of(archive)])
+    cells = archive.cells
     columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
     ratios = (1.25, 0.5 * columns) if elites else (1.0,)
     left, *right = figure.subfigures(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
@@ -128,19 +179,19 @@ def _panels(
     for i, (panel, elite) in enumerate(zip(panels, elites, strict=False)):
         if at is not None:
             _mark(axes, at.centre[elite.cell, 0], at.centre[elite.cell, 1], i)
-        words = f"fitness {_rounded(float(archive.fitness[elite.cell]), scale)}"
-        seen.append(_frame(panel, elite, words, i))
+        seen.append(_frame(panel, elite, i))
     for panel in panels[len(elites) :]:
         panel.set_axis_off()
     dots = [text for text in axes.texts if text.get_gid() == "elite"]
 
-    def show_elites(moment: int, done: int) -> None:
-        for i, elite in enumerate(elites):
-            there = int(archive.generation[elite.cell]) < done
+    def show_elites(moment: int, shown: Sequence[_Shown]) -> None:
+        for i, (elite, (cell, words)) in enumerate(zip(elites, shown, strict=True)):
             seen[i].set_data(elite.pictures[moment % len(elite.pictures)])
-            seen[i].set_alpha(1.0 if there else 0.12)
-            if dots:
-                dots[i].set_visible(there)
+            seen[i].set_alpha(0.12 if cell is None else 1.0)
+            seen[i].axes.title.set_text(words)
+            if at is not None:
+                dots[i].set_visible(cell is not None)
+                dots[i].set_position(at.centre[elite.cell if cell is None else cell])
 
     def show_cells(fitness: np.ndarray, recent: np.ndarray) -> None:
         if at is not None:
@@ -169,13 +220,13 @@ def _rounded(value: float, scale: ColourScale) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
-def _frame(panel: Axes, elite: EliteClip, words: str, i: int) -> Any:
+def _frame(panel: Axes, elite: EliteClip, i: int) -> Any:
     """Set up the axes of an elite, and return its image."""
     shown = panel.imshow(elite.pictures[0])
     panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():
         spine.set(color=colour(i), linewidth=2.5)
-    panel.set_title(words, fontsize=8, color=colour(i), pad=3)
+    panel.set_title("fitness", fontsize=8, color=colour(i), pad=3)
     panel.text(
         0.04, 0.95, str(i + 1), transform=panel.transAxes, color="white", fontsize=9, weight="bold",
         va="top", bbox={"boxstyle": "circle,pad=0.25", "facecolor": colour(i), "edgecolor": "white"},
