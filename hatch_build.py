@@ -26,7 +26,7 @@ class Commit(BuildHookInterface):
     """Build hook that adds the commit as `memes/commit.txt`, so that runs from a wheel can record it."""
 
     def initialize(self, version: str, build_data: dict) -> None:
-        """Add `commit.txt`, unless the build is editable or not from a checkout."""
+        """Add `commit.txt`, unless the build is editable or does not come from a checkout."""
         if version == "editable" or not Path(self.root, ".git").exists():
             return
         command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -1,4 +1,4 @@
-"""Print the lowest allowed versions of the dependencies and of the named extras, for `pip -c`."""
+"""Print the lowest allowed versions of all dependencies and named extras, for `pip install -c`."""
 
 import re
 import sys

@@ -1,7 +1,8 @@
 """Check the files that `python -m build` has written to a folder.
 
-The wheel contains only the package. The source distribution contains the checkout without results/. All
-versions must agree, and the description must not contain links to files of the checkout.
+The wheel must contain only the package. The source distribution must contain the checkout without
+results/. All version numbers must agree, and the description must not contain links to files of the
+checkout.
 """
 
 import re
@@ -49,7 +50,7 @@ def check_files(name: str, held: set[str], wanted: set[str]) -> None:
 def check_versions(built: str) -> None:
     """Check that the built version, CITATION.cff and CHANGELOG.md agree with `memes.version`.
 
-    In CHANGELOG.md, the heading of a version in development is "Unreleased".
+    For a version in development, CHANGELOG.md must have the heading "Unreleased".
     """
     version = runpy.run_path(str(ROOT / "src/memes/version.py"))["__version__"]
     check(built == version, f"version {built} was built, but src/memes/version.py has {version}")
@@ -60,7 +61,7 @@ def check_versions(built: str) -> None:
 
 
 def check_description(about: Message) -> None:
-    """Check that the description has no pictures, and no links to files of the checkout."""
+    """Check that the description contains no pictures and no links to files of the checkout."""
     prose = re.sub(r"^```.*?^```", "", str(about.get_payload()), flags=re.MULTILINE | re.DOTALL)
     astray = re.findall(r"!\[.*|\]\((?!https?:)[^)]*\)|<img.*", prose)
     check(not astray, f"the description contains pictures or links to files: {astray}")

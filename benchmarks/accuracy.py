@@ -1,4 +1,4 @@
-"""Measure the accuracy of a step at each level of fidelity, compared with MuJoCo C at convergence.
+"""Measure the error of a step at each level of fidelity, relative to a converged step of MuJoCo C.
 
 MuJoCo C simulates a few robots under random controls. From each state on these trajectories, the script
 computes one timestep at every level of fidelity, in float64. The solver starts from the solution of the
@@ -36,7 +36,10 @@ class Settings:
 
 
 def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
-    """Return qpos, qvel, controls and exact next qvel of a MuJoCo simulation, [steps, robots, ...]."""
+    """Return qpos, qvel and controls before each MuJoCo step, and qvel after it, [steps, robots, ...].
+
+    The solver converges for this final qvel, but the simulation uses the solver settings of the model.
+    """
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     usual = model.opt.iterations, model.opt.tolerance, model.opt.ls_iterations, model.opt.ls_tolerance

@@ -1,4 +1,4 @@
-"""Compare QD-scores with pyribs, on the arm and on the sphere, after equal numbers of evaluations.
+"""Compare the QD-scores of memes and pyribs on the arm and the sphere, at equal numbers of evaluations.
 
 All algorithms use 540 evaluations per generation and 100 x 100 cells. Emitters start at the origin on
 the sphere, and at random genotypes on the arm. Times include compilation. The script needs `pip install
@@ -54,7 +54,8 @@ class Case:
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
         task: Function `(dimensions) -> task`.
-        starts: Function `(task, seed, emitters) -> x0[emitters, d]` for the start of pyribs emitters.
+        starts: Function `(task, seed, emitters) -> x0[emitters, d]` that returns the initial means of
+            the pyribs emitters.
     """
 
     ours: Callable[[memes.Task, Any], memes.Algorithm]

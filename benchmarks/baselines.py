@@ -44,9 +44,9 @@ def trap() -> memes.Task:
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
     """Return the task "linear projection" of the paper on CMA-ME.
 
-    Each feature is the sum of one half of the genotype, so most features are near 0. `cost(z)` depends
-    on the difference z from an optimum outside the centre. The fitness falls from 100 to 0 as the cost
-    rises.
+    Each feature is the sum of one half of the genotype, so most features are near 0. The argument z of
+    `cost(z)` is the difference between the genotype and an optimum outside the centre. The fitness falls
+    from 100 to 0 as the cost rises.
     """
     bound = 5.12
     worst = cost(jnp.full(dim, -1.4 * bound))

@@ -3,7 +3,7 @@
     python benchmarks/beside.py
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
-The script runs cases of `versions.py`. It starts one process per case, which compiles this case. In
+The script runs cases of `versions.py`. For each case, it starts a process that compiles the case. In
 every turn, the processes run first one after the other, and then all at once. On a GPU, kernels of
 different processes run at the same time only with CUDA's multi-process service. Start this service
 first, with `nvidia-cuda-mps-control -d`.
@@ -29,7 +29,7 @@ class Settings:
 
 
 def main() -> None:
-    """Compare the time of each run alone with the time of the same run when all runs are active."""
+    """Compare the time of each run alone with its time when all runs are active."""
     settings = tyro.cli(Settings, description=__doc__)
     processes = [worker(case, None) for case in settings.cases]
     for process in processes:

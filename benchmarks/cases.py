@@ -34,10 +34,10 @@ NEIGHBOURS, HISTORY = 10, 50_000
 
 
 class Round(NamedTuple):
-    """Contestants that each process `amount` items of the `unit` per call.
+    """Contestants, each of which does `amount` units of work per call, such as generations.
 
     The first contestant is this library. All other contestants are compared with this library. If a
-    contestant cannot be built, its value is the reason as text.
+    contestant cannot be built, its value in `contestants` is a text with the reason.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Round(NamedTuple):
 
 
 def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the novelty score with a plain distance matrix and `lax.top_k`."""
+    """Compare the speed of `memes.novelty` with that of a plain distance matrix and `lax.top_k`."""
     queries, times = (8192, 20) if scale == "paper" else (2048, 1)
     near = "in clusters, like samples"
     settings = [(2, 1.0, ""), (2, 1.0, near), (2, 0.5, ""), (1, 1.0, ""), (4, 1.0, ""), (6, 1.0, "")]
@@ -95,7 +95,7 @@ def _plain_novelty(query: Array, past: Past) -> Array:
 
 
 def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Time MEMES on the arm, with a full history."""
+    """Measure the time of MEMES on the arm, with a full history."""
     sizes = [(32, 512, 1000), (128, 512, 1000)] if scale == "paper" else [(16, 128, 100)]
     authors = {32: "the authors' code takes 20.8 ms on an H200", 128: "the authors' code takes 81.6 ms"}
     generations = 200 if scale == "paper" else 50
@@ -110,7 +110,7 @@ def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare MAP-Elites with QDax, on the arm."""
+    """Compare the MAP-Elites of this library with that of QDax, on the arm."""
     paper, laptop = (16_384, 1000, 200), (2048, 100, 50)
     for batch, joints, generations in [paper] if scale == "paper" else [laptop, (*paper[:2], 3)]:
         task = memes.tasks.arm(joints=joints)
@@ -125,8 +125,8 @@ def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare ME-ES with QDax, on the arm."""
-    generations = 100  # ME-ES alternates between ten for novelty and ten for fitness
+    """Compare the ME-ES of this library with that of QDax, on the arm."""
+    generations = 100  # ME-ES alternates between ten generations for novelty and ten for fitness
     sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
     for samples, joints in sizes:
         task = memes.tasks.arm(joints=joints)
@@ -145,7 +145,7 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare CMA-ME with pyribs, on the arm with 100 joints."""
+    """Compare the CMA-ME of this library with that of pyribs, on the arm with 100 joints."""
     # With the default sigma of 0.5, nearly all emitters restart in each generation.
     options = {"pool": 15, "batch": 128, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
@@ -167,7 +167,7 @@ def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> C
 
 
 def cma_mae_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare CMA-MAE with pyribs, on the arm with 100 joints."""
+    """Compare the CMA-MAE of this library with that of pyribs, on the arm with 100 joints."""
     options = {"lanes": 15, "samples": 36, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -188,7 +188,7 @@ def ours_cma_mae(task: memes.Task, *, turns: int, **options: Any) -> Contestant:
 
 
 def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare DNS with pyribs, on the arm with 100 joints."""
+    """Compare the DNS of this library with that of pyribs, on the arm with 100 joints."""
     options = {"batch": 540, "iso": 0.01, "line": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -223,7 +223,7 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Time PGA-ME on the ant, and the training of the critics with kernels and with plain XLA.
+    """Measure the time of PGA-ME on the ant, and of its training with kernels and with plain XLA.
 
     CPUs use smaller sizes.
     """
@@ -266,7 +266,7 @@ def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare rollouts of ants with factored samples, full samples (kernel or XLA), and no policies."""
+    """Compare rollouts of ants with factored samples, with whole samples, and without policies."""
     task, steps = memes.tasks.ant(), 250
     assert task.control is not None
     environment, controller = task.control.environment, task.control.controller
@@ -305,7 +305,7 @@ def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
-    """Return a contestant that computes only rollouts, of `n` different genotypes per generation."""
+    """Return a contestant that computes only the rollouts of `n` different genotypes per generation."""
     init_key, key = jax.random.split(jax.random.key(0))
     x = task.init(init_key, n)
 

@@ -1,6 +1,7 @@
-"""Compute how many bytes devices exchange per generation, from the collectives of compiled programs.
+"""Count the bytes that devices exchange per generation, from the collectives of compiled programs.
 
-Programs are compiled for several simulated devices of one CPU, but not executed.
+The script compiles programs for several simulated devices of one CPU, without executing them. It adds up
+the bytes of the collective operations in these programs.
 """
 
 from __future__ import annotations

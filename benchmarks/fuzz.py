@@ -4,8 +4,8 @@
     python benchmarks/fuzz.py --operations 100 --seed 7
 
 An operation passes if the command ends within a minute of CPU time, prints no traceback, and changes
-only files in the folder. Error messages are allowed. The script prints the failed operations, the exit
-codes of all commands and the maximum memory. Its exit code is 1 if any operation fails.
+only files in the run folder. Error messages are allowed. The script prints the failed operations, the
+exit codes of all commands and the maximum memory. Its exit code is 1 if any operation fails.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ENTRIES = (
 )  # fmt: skip
 
 
-# Operations on a forged run, with equal probabilities: the reading functions, and every command.
+# Operations on a forged run, which are equally probable: the functions that read runs, and all commands.
 KINDS = ("read", *COMMANDS)
 TURNS = 3  # iterations of the page's loop
 
@@ -199,7 +199,7 @@ def forge_checkpoint(draw: random.Random, file: Path) -> None:
 
 
 def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
-    """Change values, type or shape of a column of a log, remove the column, or add a column."""
+    """Change the values, the type or the shape of a column of a log, or remove or add a column."""
     parts = {
         part: {name: rows[part][name] for name in rows[part].dtype.names} for part in checkpoint.PARTS
     }
@@ -358,7 +358,7 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
 
     printed = io.StringIO()
     before = {each: signal.signal(each, late) for each in (signal.SIGALRM, signal.SIGPROF)}
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # CPU time, because the machine may be busy
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # limits CPU time, because the machine may be busy
     signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         with (
@@ -392,7 +392,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 
 def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[list[str], Any, str]:
-    """Forge a run and apply a command. Returns the command, its exit code, and the failure, if any."""
+    """Run a command on a forged run. Return the command, its exit code, and the failure, if any."""
     outside, here = scratch / "outside", scratch / "here"
     shutil.rmtree(here, ignore_errors=True)
     outside.mkdir(exist_ok=True)

@@ -7,7 +7,8 @@
 A quarter of the kills happen while a process starts and compiles. All other kills happen within half a
 second after the first checkpoint of the process. At that time, the process computes, writes a log or a
 checkpoint, or re-evaluates elites on an uncertain task. If a run ends before all kills are done, the
-script compares it and starts another run. The script prints the state after each kill.
+script compares this run with the uninterrupted run, and starts another run. The script prints the state
+after each kill.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ def command(*words: object) -> list[str]:
 
 
 def state_of(folder: Path) -> str:
-    """Return a description of the state after a kill: the rows of the log, and the checkpoints."""
+    """Return the state after a kill as text: the number of rows of the log, and the checkpoints."""
     metrics = folder / "metrics.csv"
     rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
     checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))
@@ -78,7 +79,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def until_next_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
-    """Wait for a new checkpoint or the end of the process, and return the seconds waited."""
+    """Wait for a new checkpoint or the end of the process, and return the waiting time in seconds."""
     start, before = time.perf_counter(), set(folder.glob("checkpoints/*.npz"))
     while process.poll() is None and set(folder.glob("checkpoints/*.npz")) <= before:
         time.sleep(0.002)
@@ -101,7 +102,7 @@ def main(s: Settings) -> None:
             return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
 
         whole = Path(scratch) / "whole"
-        for _ in range(2):  # the second run uses cached programs, as do the killed runs
+        for _ in range(2):  # the second run uses cached programs, as the killed runs do
             shutil.rmtree(whole, ignore_errors=True)
             process = start(*words, "--out", whole)
             starting = until_next_checkpoint(process, whole)

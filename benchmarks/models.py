@@ -1,9 +1,9 @@
 """Test which models of other packages `memes.physics` accepts, and how accurately it simulates them.
 
 The script reads all MJCF files of several packages, if installed, and the environments of MuJoCo
-Playground. It ignores files without joints, and files that MuJoCo cannot compile on their own. For each
-accepted model, it compares single steps in float64 with MuJoCo C. These steps start from several states
-on a MuJoCo trajectory. Both solvers iterate until they converge.
+Playground. It ignores files without joints, and files that MuJoCo cannot compile without other files.
+For each accepted model, it compares single steps in float64 with MuJoCo C. These steps start from
+several states on a MuJoCo trajectory. Both solvers iterate until they converge.
 
     python benchmarks/models.py                                  everything that is installed
     python benchmarks/models.py --packages gymnasium brax --json models.json
@@ -48,7 +48,7 @@ class Settings:
 
     packages: tuple[str, ...] = tuple(PACKAGES)
     states: int = 24
-    """Number of states per model from which a step is compared."""
+    """Number of states per model. The steps from these states are compared."""
     dofs: int = 80
     """Steps are compared only for models with at most this number of degrees of freedom."""
     json: Path | None = None
@@ -83,7 +83,7 @@ def playground() -> Iterator[tuple[str, mujoco.MjModel]]:
 
 
 def models(packages: tuple[str, ...]) -> Iterator[tuple[str, str, mujoco.MjModel]]:
-    """Yield package, name and model of every model with joints. Skips duplicates in a package."""
+    """Yield every model with joints, with its package and its name. Skip duplicates within a package."""
     for package in packages:
         seen = set()
         for name, model in playground() if package == "mujoco_playground" else files(package):
@@ -131,7 +131,7 @@ def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
 
 @dataclasses.dataclass
 class Accuracy:
-    """Largest error of a step, relative to the largest entry, and the number of states with contacts."""
+    """The largest relative error of a step, and the number of states with contacts."""
 
     error: float
     touching: int

@@ -95,7 +95,7 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
     """Return CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
-    All emitters of the pool are active in each turn.
+    In each turn, all emitters of the pool propose genotypes.
     """
     from ribs.emitters import EvolutionStrategyEmitter
 
@@ -177,7 +177,10 @@ def ribs_archive(task: Task, **options: float) -> Any:
 def ribs_scheduled(
     task: Task, archive: Any, emitters: list[Any], *, turns: int, n: int, result: Any = None
 ) -> Contestant:
-    """Return a contestant whose pyribs emitters take turns. One compiled call evaluates each turn."""
+    """Return a contestant that runs `turns` iterations of a pyribs scheduler with all emitters.
+
+    One compiled call evaluates the n genotypes of an iteration.
+    """
     from ribs.schedulers import Scheduler
 
     scheduler = Scheduler(archive, emitters, result_archive=result)

@@ -41,16 +41,16 @@ class Settings:
     backends: tuple[str, ...] = ()
     """Simulators to measure. By default, all backends that work on this machine, MuJoCo C and MJX."""
     policy_sizes: tuple[int, ...] = (2048, 16384)
-    """Numbers of robots that are also measured with policies."""
+    """Numbers of robots for which the speed with policies is also measured."""
     steps: int = 50
-    """Control steps per measured call. For many robots, MuJoCo C and MJX compute fewer."""
+    """Control steps per measured call. For many robots, MuJoCo C and MJX compute fewer steps."""
     fidelity: str = "fast"
     model: str = "ant"
     registers: tuple[Path, ...] = ()
-    """MJCF files. If given, `nvcc` compiles their kernels, and nothing is measured. Needs no GPU."""
+    """MJCF files. If given, the script only compiles their kernels, with `nvcc`. Needs no GPU."""
     json: Path | None = None
     draw: tuple[Path, ...] = ()
-    """Files written by `--json`. If given, a figure of them is drawn, and nothing is measured."""
+    """Files written by `--json`. If given, the script only draws a figure of these files."""
     figure: Path = Path("physics.png")
 
 

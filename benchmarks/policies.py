@@ -18,7 +18,7 @@ SIGN = jnp.array([1.0, -1.0]).reshape(1, 2, 1, 1)  # signs of the two samples of
 
 
 def ways(lanes: int, pairs: int, steps: int) -> dict[str, Contestant]:
-    """Return one contestant per layout. Each one computes `steps` policy steps without a simulator."""
+    """Return one contestant per layout, which computes `steps` policy steps without a simulator."""
     mean_key, noise_key, left_key, right_key = jax.random.split(jax.random.key(0), 4)
     mean = [0.1 * jax.random.normal(mean_key, (lanes, i, o)) for i, o in SHAPES]
     noise = [0.02 * jax.random.normal(noise_key, (lanes, pairs, i, o)) for i, o in SHAPES]
@@ -59,7 +59,10 @@ def by_pair(x: Array, mean: Array, noise: Array) -> Array:
 
 
 def by_factors(x: Array, mean: Array, left: Array, right: Array) -> Array:
-    """Multiply `x` by means plus and minus noise. The noise is [l, p, i, r] times [l, p, r, o]."""
+    """Multiply `x` by means [l, i, o] plus and minus noise.
+
+    The noise is the product of `left` [l, p, i, r] and `right` [l, p, r, o].
+    """
     inner = jnp.sum(x[..., None] * left[:, None], axis=-2)
     shift = jnp.sum(inner[..., None] * right[:, None], axis=-2)
     return jnp.einsum("lspi,lio->lspo", x, mean) + SIGN * shift

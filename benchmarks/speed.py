@@ -1,4 +1,4 @@
-"""Compare the speed of this library with other implementations, in one process on one machine.
+"""Compare the speed of this library with the speed of other implementations, in one process.
 
     python benchmarks/speed.py --list                        list the cases
     python benchmarks/speed.py                               measure all cases
@@ -39,7 +39,7 @@ class Settings:
     repeats: int = 5
     """Measured calls per contestant."""
     json: Path | None = None
-    """File for the results, with device and versions."""
+    """File to which the results, the device and the versions are written."""
 
 
 def measured(case: str, compared: Round, repeats: int) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Timing of functions that are called in turn, after a first call of each function for compilation."""
+"""Timing of functions that are called in turn, after one warm-up call per function for compilation."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ import memes
 
 
 class Timing(NamedTuple):
-    """Seconds of the first call, seconds of the later calls [repeats], and the last result."""
+    """The seconds of the first call and of each later call [repeats], and the last result."""
 
     first: float
     seconds: np.ndarray

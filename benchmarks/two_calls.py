@@ -1,4 +1,4 @@
-"""Compare MEMES, with one evaluation call per generation, with a literal version of Algorithm 1.
+"""Compare `presets.memes` with a literal version of Algorithm 1, which evaluates in two calls.
 
 `straightforward` is a separate implementation of the paper's Algorithm 1. It evaluates the samples and
 the updated means in two calls, and resets lanes immediately. It shares only the task with the library.
@@ -35,7 +35,7 @@ class Settings:
 
 
 def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a function from a seed key to the QD-score and the coverage of Algorithm 1.
+    """Return a function that runs Algorithm 1 with a key, and returns QD-score and coverage.
 
     Half of the lanes explore.
     """
@@ -116,7 +116,7 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
 
 
 def library(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a function from a seed key to the QD-score and the coverage of `presets.memes`."""
+    """Return a function that runs `presets.memes` with a key, and returns QD-score and coverage."""
     task = memes.tasks.arm(joints=s.joints)
     algorithm = memes.presets.memes(task, lanes=s.lanes, samples=s.samples)
 

@@ -1,4 +1,4 @@
-"""Compare the time per generation of this version and an older version, which is loaded from its wheel.
+"""Compare the time per generation of this version with that of an older version, loaded from a wheel.
 
     python benchmarks/versions.py memes_qd-0.2.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
@@ -30,7 +30,7 @@ import tyro
 def preset(name: str, task: str, *, new: dict | None = None, **options) -> Callable:
     """Return a function that builds a case from a preset.
 
-    If a version does not have an option in `new`, this option is omitted.
+    `new` contains options that older versions may lack. An option is omitted if the version lacks it.
     """
 
     def build() -> tuple[object, Callable]:
@@ -131,7 +131,7 @@ CASES = {
     "ant-trap": preset("memes", "ant_trap"),
     "ant-trap-me": preset("me", "ant_trap"),
 }
-SLOW = {"correction": 20}  # it takes about as long as 20 generations of other cases
+SLOW = {"correction": 20}  # a correction takes about as long as 20 generations of other cases
 
 
 @dataclasses.dataclass

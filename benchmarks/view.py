@@ -1,14 +1,16 @@
-"""Measure how much `memes view` slows down a run, and the cost of clicks and colour updates.
+"""Measure how much `memes view` slows down a run, and how long clicks and recolouring take.
 
     python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
 The script compares runs that a page follows with runs that have no change log. Without a change log,
-neither the device nor the host records changes. The two kinds of runs take turns. If the machine has
-other load, the times of complete runs are not precise. The script therefore also measures the CPU
-seconds of individual parts. At both scales, the script measures the cost of the observer on the host
-with the array shapes of the paper's Ant. From this cost, it calculates the observer's share of the time
-of a generation on an H200. Only complete runs with `--scale paper` on a GPU measure this share directly.
+neither the device nor the host records changes. The two kinds of runs take turns. If other programs use
+the machine, the times of complete runs are not precise. The script therefore also measures the CPU
+seconds of individual parts.
+
+At both scales, the script measures the cost of the observer on the host with the array shapes of the
+paper's Ant. From this cost, it calculates the observer's share of the time of a generation on an H200.
+Only complete runs with `--scale paper` on a GPU measure this share directly.
 """
 
 import argparse
@@ -88,7 +90,7 @@ def page(folder: Path):
 
 
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return the ratio of the times of runs with a page and runs without a change log, for each turn."""
+    """Return, per turn, the time of a run with a page relative to that of a run without a change log."""
     turns = []
     for turn in range(1 + repeats):
         both, seconds = (True, False) if turn % 2 else (False, True), {}
@@ -101,7 +103,7 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
 
 
 def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
-    """Return the ratio of the device times of n generations with and without recorded changes."""
+    """Return the device time of n generations with recorded changes, relative to the time without."""
     algorithm = memes.presets.memes(task, **options)
     init, key = device.keys_of(0)
     state = device.first_state(algorithm)(init, n)
@@ -123,7 +125,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 
 def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
-    """Yield the changes of device calls, [CALL, 32] each. Real runs have fewer changes."""
+    """Yield the changes of `calls` device calls, [CALL, 32] each. Real runs have fewer changes."""
     random = np.random.default_rng(0)
     for call in range(calls):
         generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)
@@ -151,7 +153,7 @@ def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def following(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Measure the time that the page needs per device call, at the end of `generations` generations."""
+    """Measure the time that the page needs per device call, after `generations` generations."""
     saved = memes.load_run(folder)
     rows = {name: np.resize(column, generations) for name, column in saved.metrics.items()}
     folders.save_metrics(folder, rows)
@@ -209,7 +211,7 @@ def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Change
 
 
 def recolouring(repeats: int) -> float:
-    """Measure the time between a change of 2 500 cells and the messages to the browser."""
+    """Measure the CPU seconds from a change of 2 500 cells to the messages for the browser."""
     cells = memes.cells.grid(memes.tasks.arm(), (50, 50))
     rows = store.joined(*(store.within(each, 2500) for each in found(2000 // CALL, 2500, 2)))
     frame = frame_of(cells, (0, 1))

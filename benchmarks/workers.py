@@ -1,12 +1,13 @@
-"""Compare the speed of a slow Python simulator on several workers with a single process.
+"""Compare the speed of a slow Python simulator on several workers with its speed in one process.
 
     python benchmarks/workers.py                       a simulator that counts in Python
     python benchmarks/workers.py --simulator wait      a simulator that waits
 
 Both simulators take about five milliseconds per genotype. The script evaluates genotypes without
-workers, with one worker, and with `--workers` workers. These three variants take turns, after a first
+workers, with one worker, and with `--workers` workers. These three variants take turns, after a warm-up
 call that starts the workers. The table shows the ratios of the median times. The simulator that waits
-represents simulators that call other programs. It shows the cost of workers even on a busy machine.
+represents simulators that call other programs. Because it uses no core, it shows the cost of workers
+even on a busy machine.
 """
 
 import argparse

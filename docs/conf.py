@@ -1,6 +1,6 @@
 """Configuration of Sphinx, which builds the site: `python -m sphinx -W -c docs . build/site`.
 
-The source is the whole checkout, so that links between documents work as in the checkout.
+The source folder is the whole checkout, so that links between documents work as they do in the checkout.
 """
 
 import re
@@ -34,7 +34,7 @@ nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# Two classes are named State. Sphinx cannot link ambiguous names in signatures, and would warn.
+# Two classes are named State, so Sphinx would warn that it cannot link this name in signatures.
 suppress_warnings = ["toc.not_included", "ref.python"]
 
 autodoc_member_order = "bysource"
@@ -48,7 +48,7 @@ maximum_signature_line_length = 80
 
 
 def tidy(app, what, name, thing, options, lines):
-    """Mark programs in docstrings of modules as code blocks, and clear default docstrings of fields."""
+    """Mark programs in module docstrings as code blocks, and remove default docstrings of fields."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     if what == "module":
@@ -57,7 +57,7 @@ def tidy(app, what, name, thing, options, lines):
 
 
 def hide_tables(app, doctree):
-    """Exclude pages that `memes compare` writes from the search."""
+    """Hide the pages of `memes compare` from the search of the site."""
     if re.fullmatch(r"results/paper/\w+/comparison", app.env.docname):
         app.env.metadata[app.env.docname]["nosearch"] = True
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 from test_layers import ORDER, imports, layer  # noqa: E402
 
-# The modules in the reference after `memes` itself, in the order of the table of contents.
+# The modules of the reference, in the order of the table of contents. The page of `memes` comes first.
 MODULES = (
     *(
         "tasks",
@@ -73,7 +73,7 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     """Return the reference page of a module: its docstring, then its functions and classes."""
 
     def home(item: object) -> str:
-        """Return the title of the page for an object: the page of the innermost enclosing module."""
+        """Return the title of an object's page: the innermost listed module that contains the object."""
         around = {t: m.__name__ for t, m in modules.items() if item.__module__.startswith(m.__name__)}
         return max(around, key=lambda title: len(around[title]))
 

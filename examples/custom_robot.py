@@ -19,7 +19,7 @@ from memes.tasks import robot
 def runner(
     *, steps: int = 100, hidden: tuple[int, ...] = (32, 32), start_noise: float = 0.05
 ) -> memes.Task:
-    """Runner on two legs. The features are the shares of time in which each foot touches the ground.
+    """Runner on two legs. Each feature is the share of time in which one foot touches the ground.
 
     Args:
         steps: Control steps of 0.05 s per episode.
@@ -53,7 +53,7 @@ def runner(
         feature_low=(0.0, 0.0),
         feature_high=(1.0, 1.0),
         feature_names=("back foot on the ground (share)", "front foot on the ground (share)"),
-        min_fitness=-0.05 * steps,  # the QD-score is measured from this fitness
+        min_fitness=-0.05 * steps,  # the QD-score sums the fitness above this value
         uncertain=start_noise > 0,
     )
 

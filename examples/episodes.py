@@ -13,7 +13,7 @@ import numpy as np
 
 import memes
 
-SIZES = (2, 8, 1)  # observation, hidden layer and action of the policy
+SIZES = (2, 8, 1)  # sizes of the observation, the hidden layer and the action
 DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 

@@ -11,7 +11,7 @@ import memes
 
 
 def simulate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate one throw of a ball per row of x. The entries of a row set the speed and the angle.
+    """Simulate one throw of a ball per genotype. A genotype sets the speed and the angle of the throw.
 
     The fitness is higher for slower throws.
     """

@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items):
 def optimised():
     """Whether XLA compiles programs with all optimisations.
 
-    The default is False, because optimising would take most of the test time. Test files and folders
-    override this fixture if they test exact numbers or if their programs run for a long time.
+    The default is False, because the optimisations would take most of the test time. Test files and
+    folders override this fixture if they test exact numbers or if their programs run for a long time.
     """
     return False
 
@@ -65,7 +65,7 @@ def _within_memory():
 
 @pytest.fixture(scope="module")
 def no_figures():
-    """Disable the figures at the end of a run, because drawing takes long."""
+    """Disable the figures at the end of a run, because drawing them is slow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("memes.analysis.end_of_run.save_figures", lambda run: [])
         yield
@@ -95,7 +95,7 @@ def traced_anew(traced_once):
 
 @pytest.fixture(scope="module")
 def compiled_once(traced_once, tmp_path_factory):
-    """In addition to traced programs, share compiled programs, also between processes."""
+    """Share compiled programs between tests and processes, in addition to traced programs."""
     changed = {
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
         "jax_persistent_cache_min_compile_time_secs": 0.0,

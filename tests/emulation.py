@@ -1,4 +1,4 @@
-"""Run CUDA kernels on the CPU. This is slow, and the results agree with a GPU up to rounding."""
+"""Run CUDA kernels on the CPU. This is slow. The results agree with those of a GPU up to rounding."""
 
 import ctypes
 import mmap

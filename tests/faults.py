@@ -41,7 +41,7 @@ class Stream:
     def write(self, data):
         if self._operation is not None:
             self._operation("write", self._file.name, lambda: self._file.write(data[: len(data) // 2]))
-        self._operation = None  # one fault per file, because files are renamed after their last write
+        self._operation = None  # only the first write fails, as files are renamed after the last write
         return self._file.write(data)
 
     def __getattr__(self, name):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-SHARED = []  # dictionaries of objects that tests share; a cleared entry is created again
+SHARED = []  # dictionaries of objects that tests share; cleared objects are created again
 LIMIT = 1.25 * 2**30  # bytes; above this limit, a test worker frees its programs
 
 

@@ -1,7 +1,7 @@
 """Check the annotated shapes of arrays. These checks are active only in tests.
 
 An import hook checks the arguments and results of functions. The fields of tuples of arrays are checked
-when the library builds the tuples, while its programs are traced.
+when the library builds the tuples during tracing.
 """
 
 import dataclasses

@@ -10,8 +10,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def interruptible(*words):
-    """Return a command for `python words` that handles SIGINT.
+    """Return a command that runs `python words` and handles SIGINT.
 
-    Processes that shells start in the background ignore this signal.
+    Without this function, processes that shells start in the background would ignore SIGINT.
     """
     return [sys.executable, "-c", RESTORE_SIGINT, sys.executable, *map(str, words)]

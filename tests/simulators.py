@@ -38,9 +38,10 @@ def silent(keys, x):
 
 
 def misbehaving(keys, x):
-    """Fail if the last entry of any row is large.
+    """Fail if the last entry of any genotype is large.
 
-    From 0.9, the process is killed. From 0.8, it hangs. From 0.7, it raises an exception.
+    If the largest of these entries is at least 0.9, the process is killed. If it is at least 0.8, the
+    process hangs. If it is at least 0.7, the function raises an exception.
     """
     worst = x[:, -1].max()
     if worst >= 0.9:
@@ -71,7 +72,7 @@ def _end():
 
 
 def ending_often(keys, x):
-    """End the process if the first entry of any row exceeds 0.5. This is the case for one row in six."""
+    """End the process if the first entry of any genotype exceeds 0.5, as in one of six genotypes."""
     if (x[:, 0] > 0.5).any():
         _end()
     return hills(keys, x)
@@ -88,7 +89,7 @@ def wrong(keys, x):
 
 
 def transposed(keys, x):
-    """Return one fitness per column instead of one per row, by mistake."""
+    """Return one fitness per column instead of one per genotype, by mistake."""
     return x.sum(axis=0), x[:, :2]
 
 

@@ -17,7 +17,7 @@ SIGMA, RATE = 0.05, 0.05
 
 
 class Algorithm1:
-    """Algorithm 1 for given samples and evaluations, line by line and one lane at a time."""
+    """A line-by-line implementation of Algorithm 1 for given samples and evaluations, lane by lane."""
 
     def __init__(self, cells, lanes, dim):
         self.cells = cells
@@ -116,7 +116,7 @@ def followed_run(request):
     trace = []
     for generation in range(120):
         state, info, outcome = step(jax.random.fold_in(run_key, generation), state)
-        (mean, means, _, lane), samples, *_ = jax.device_get(outcome)
+        (mean, means, _, lane, _), samples, *_ = jax.device_get(outcome)
         shards = len(lane)
         np.testing.assert_array_equal(lane.ravel(), np.arange(LANES))
         mean, x = (np.float64(x).reshape(LANES, -1, task.dim) for x in (mean, samples.x))

@@ -81,9 +81,9 @@ class Oracle:
 
 
 def random_batch(rng, cells, n, faults=True, ties=True):
-    """Return rows with different genotypes and lanes, but only a few different fitness values.
+    """Return a batch with different genotypes and lanes, but only a few different fitness values.
 
-    Some rows are not finite.
+    Some evaluations are not finite.
     """
     where = centres(cells)
     feature = where[rng.integers(0, len(where), n)] + rng.uniform(-0.04, 0.04, (n, where.shape[1]))

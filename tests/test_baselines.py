@@ -68,7 +68,7 @@ def toy_task(evaluate, dim, start, edge, cells):
 
 
 def hills(key, x):
-    """Return the fitness: a hill of height 1 at the start, and a hill of height 3 beyond a valley."""
+    """Return a fitness with a hill of height 1 at the start and a hill of height 3 beyond a valley."""
     x = jnp.clip(x, -1.0, 1.0)
     return jnp.maximum(1 - jnp.linalg.norm(x), 3 - 6 * jnp.linalg.norm(x - 0.7)), x
 
@@ -98,7 +98,7 @@ def test_ns_es_spreads(trapped, spread):
 
 
 def test_memes_fills_more_cells_than_es_and_ns_es_and_leaves_the_trap(trapped, spread):
-    """MEMES fills more cells in every seed, at equal numbers of evaluations."""
+    """MEMES fills more cells than ES and NS-ES in every seed, at equal numbers of evaluations."""
     algorithm = presets.memes(TRAP, lanes=16, samples=8)
     evaluations = 1000 * presets.es(TRAP, samples=16).batch_size
     found = archives(algorithm, evaluations // algorithm.batch_size)

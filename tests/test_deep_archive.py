@@ -45,7 +45,7 @@ def oracle(cells, batch):
 
 
 def test_a_deep_archive_agrees_with_numpy_over_generations():
-    """Genotypes are names, so that individuals can be followed."""
+    """Genotypes serve as names, so that the test can follow individuals."""
     rng = np.random.default_rng(0)
     state, archive = JUDGE.init(CELLS, 1), empty(CELLS, 1)
     cells, names = [[] for _ in range(4)], iter(range(1, 10_000))

@@ -59,7 +59,7 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 
 PROGRAMS = ("memes", "python", "python3", "pip", "bash")
 PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is an existing folder
-# Commands that the test does not run, given by their first words, and the reasons.
+# Commands that the test does not run, with the reasons. The keys are the first words of the commands.
 NOT_RUN = {
     "python3 -m venv": "makes an environment",
     ".venv/bin/pip install": "needs a network; its extras are checked",
@@ -90,7 +90,8 @@ KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
 SMALL = {
-    "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 40, "fifo_size": 50,
+    "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 44, "fifo_size": 50,
+    "candidate_samples": 2,
     "steps": 6, "hidden": (4,), "reevaluate_samples": 4,
 }  # fmt: skip
 
@@ -104,7 +105,7 @@ class Piece(NamedTuple):
 
 
 def pieces(text):
-    """Yield all pieces of code in a document, in order."""
+    """Yield the code blocks and inline code of a document, in order."""
     fence, begin, inside = None, 0, []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         opens = re.match(r"\s*```(.*)", line)
@@ -181,7 +182,7 @@ def robot_run(small, tmp_path_factory):
 
 @pytest.fixture
 def place(document, small, traced_once, request, tmp_path, monkeypatch):
-    """Create a folder like a checkout. If the document mentions a run, the folder contains this run."""
+    """Create a folder that resembles a checkout. It contains a run if the document mentions a run."""
     traced_once.clear()  # the programs of all documents would take too much memory
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -386,7 +387,7 @@ def test_links_and_anchors_resolve(document):
     for target in targets:
         if not target.startswith(
             ("http", "made/", "../made/")
-        ):  # the site generates "made", and its build checks these links
+        ):  # the build of the site generates "made" and checks these links
             path, _, anchor = target.partition("#")
             other = (document.parent / path).resolve() if path else document
             if WITHOUT_RESULTS and other.is_relative_to(ROOT / "results"):

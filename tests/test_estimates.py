@@ -140,7 +140,7 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
 
 @pytest.mark.parametrize("statistic", ["median", "mean"])
 def test_every_correction_also_has_measures_by_means(statistic):
-    """For every statistic, the measures by means are the measures of a correction that uses means."""
+    """For every statistic, measures `*_by_mean` equal the measures of a correction that uses means."""
     noisy_archive = archive_with_noise(elites(6), 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.3)
 

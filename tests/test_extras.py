@@ -16,7 +16,7 @@ from memes.reproduce.experiments import TASKS
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-# Extras for developers of the library, and an old name of an extra.
+# Extras for developers of the library, and the old name of an extra.
 NOT_FOR_USERS = {"test", "docs", "dev", "replay"}
 
 

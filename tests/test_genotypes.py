@@ -35,8 +35,8 @@ def test_a_tree_equals_the_tree_of_its_row(layout):
     assert row.dtype == jnp.float32
     jax.tree.map(np.testing.assert_array_equal, trees.tree(row), tree)
     assert trees.tree(row)["vector"][0].dtype == jnp.bfloat16
-    # The expected row has the parts in the order of the layout. Matrices are stored by column if there
-    # is a layout, and otherwise by row.
+    # The expected genotype contains the parts in the order of the layout. Matrices are stored in
+    # column-major order if there is a layout, and otherwise in row-major order.
     matrix, vector = np.asarray(tree["matrix"]), np.asarray(tree["vector"][0], np.float32)
     parts = [matrix.ravel(), vector] if layout is None else [vector, matrix.T.ravel()]
     np.testing.assert_array_equal(row, np.concatenate(parts))

@@ -90,8 +90,8 @@ def test_elites_returns_the_features_of_the_current_archive():
 
     archive = offer(ARCHIVE, [1.0, 2.0], [[0.25, 0.25], [0.75, 0.25]])
     assert stored(history, state, archive) == [(0.25, 0.25), (0.75, 0.25)]
-    # The first evaluation replaces an elite, whose feature is discarded. The second evaluation is
-    # rejected.
+    # The first evaluation replaces an elite. The feature of this elite is discarded. The second
+    # evaluation is rejected.
     archive = offer(archive, [3.0, 0.0], [[0.125, 0.375], [0.625, 0.375]])
     assert stored(history, state, archive) == [(0.125, 0.375), (0.75, 0.25)]
     pushed = history.push(state, jnp.ones((3, 2)), jnp.ones(3, bool))

@@ -77,7 +77,7 @@ def test_dominated_novelty_is_the_mean_distance_to_the_nearest_fitter_individual
 
 
 def test_the_survivors_of_three_individuals():
-    """With one neighbour, the scores are infinity, 1 and 4.
+    """With one neighbour, the scores of three individuals are infinity, 1 and 4.
 
     The score of the second individual is its distance to the first individual. The score of the third
     individual is its distance to the second individual.

@@ -28,7 +28,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 def kernels():
     """Kernels for physics steps, nearest-neighbour searches, policies, and training.
 
-    Only one of the two robots has a number of legs that is a power of two.
+    There are two robots. The number of legs is a power of two for only one of them.
     """
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")

@@ -31,7 +31,7 @@ jitted_measure = jax.jit(measure, static_argnums=2)
 
 
 def archive_of(elites):
-    """Return an archive whose first cells contain elites of the given fitness."""
+    """Return an archive whose first cells contain elites with the given fitness values."""
     fitness = np.full(12, -np.inf, np.float32)
     fitness[: len(elites)] = elites
     return replace(empty(CELLS, 1), fitness=jnp.asarray(fitness))

@@ -133,7 +133,7 @@ def numpy_policy(x, observation, network):
 
 
 def by_factors(network, candidates, samples, observation):
-    """Evaluate as `Controller.in_factors` does on this machine."""
+    """Evaluate networks as `Controller.in_factors` does on this machine."""
     controller = mlp(network.sizes, hidden=network.hidden, output=network.output)
     return controller.in_factors(candidates, samples)(observation, 0)
 
@@ -180,7 +180,7 @@ def case(network, noise, pairs=PAIRS, repeats=1):
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 @pytest.mark.parametrize(("repeats", "dtype"), [(1, "float32"), (6, "bfloat16")])
 def test_factored_policies_act_as_policies_of_whole_genotypes(network, noise, repeats, dtype):
-    """The implementations are plain JAX, native code, and the GPU kernel in the emulator."""
+    """The compared implementations are plain JAX, native code, and the GPU kernel in the emulator."""
     candidates, samples, observation = case(network, noise, repeats=repeats)
     samples = samples._replace(step=rounded(samples.step, dtype))
     x = np.concatenate([np.repeat(np.float64(candidates.x), repeats, axis=0), by_numpy(samples)])
@@ -356,7 +356,7 @@ def test_repeats_evaluate_as_whole_genotypes(chunk):
 
 
 def test_results_of_factored_and_whole_samples_are_bitwise_equal():
-    """A strategy may return samples in factored form or as full arrays. Both give the same results."""
+    """A strategy returns samples in factored form or as full arrays. Both forms give equal results."""
     task, options = memes.tasks.arm(joints=6), {"samples": 10, "sigma": 0.1}
 
     class Whole(memes.strategies.OpenAIES):

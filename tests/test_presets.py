@@ -240,7 +240,7 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 
 
 def test_me_es_starts_each_turn_from_its_preferred_elites():
-    """Every turn starts from an elite. Exploiting turns start from the fittest or latest elites."""
+    """Every turn starts from an elite. Turns that exploit start from a fit or recent elite."""
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
     state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()
@@ -260,7 +260,8 @@ def test_me_es_starts_each_turn_from_its_preferred_elites():
         state, info = step(key, state)
         kinds.append(int(info.kind[0]))
     turns = [Kind.EXPLORE] * 3 + [Kind.EXPLOIT] * 3
-    # Each candidate was created in the previous generation, and has the kind of that generation.
+    # Each candidate was created in the previous generation. Its kind (explore or exploit) is the kind of
+    # that generation.
     assert kinds == [Kind.EXPLORE, *(turns * 3)[:13]]
 
 
@@ -344,7 +345,7 @@ def test_each_published_algorithm_names_its_publication():
 
 
 def test_a_preset_is_its_dataclass_with_fields_replaced():
-    """Each keyword of the function is a field of the dataclass or of a nested dataclass."""
+    """Each keyword of the preset's function is a field of its dataclass or of a nested dataclass."""
     options = memes.PRESETS["memes-all"].options
     assert options == Memes(offer_samples=True)
     changes = {"lanes": 3, "samples": 6, "candidate_samples": 2}
@@ -405,7 +406,7 @@ def test_a_preset_accepts_objects_and_records_them(options, record):
 
 
 def test_objects_and_names_give_the_same_algorithm():
-    """An object gives the same algorithm as the name or options that it replaces."""
+    """Objects as options give the same algorithm as the names or options that they replace."""
     task, small = TASKS["arm"], {"lanes": 2, "samples": 6, "fifo_size": 9}
     strategy = OpenAIES(samples=6, sigma=0.1, learning_rate=0.3, l2=0.1)
     pairs = [

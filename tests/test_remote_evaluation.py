@@ -89,7 +89,7 @@ def test_exceptions_of_workers_contain_their_source_line(two):
 
 @pytest.mark.long
 def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
-    """A failing row does not affect other rows, not even rows in the same block."""
+    """A failing evaluation does not affect other evaluations, not even evaluations in the same block."""
     x = np.repeat(X[:1], 16, axis=0)
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
     keys, printed = jax.random.split(jax.random.key(1), 16), []
@@ -101,7 +101,7 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
     lost = np.isin(np.arange(16), [1, 9, 13])
     np.testing.assert_array_equal(np.isnan(fitness), lost)
     np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
-    assert two.replaced - before == 6  # per lost row: twice for its block, once for the row
+    assert two.replaced - before == 6  # per lost evaluation: two for its block, one for itself
     assert len(printed) == 1
     assert "task 'hills' raised" in printed[0]
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
 
 
 def test_workers_that_hang_in_the_first_check_lose_only_their_rows(monkeypatch):
-    """If all rows of the first check fail, the check tries other rows."""
+    """If all evaluations of the first check fail, the check tries other genotypes."""
     monkeypatch.setenv("ENDS", "hang")
     with memes.workers(2, timeout=0.5) as executor:
         task = memes.parallelize(simulators.task(simulators.ending_often), executor, block=4)
@@ -164,7 +164,7 @@ def children(pid):
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
-    """Ctrl-C is sent to the whole process group, as in a terminal, and twice, because workers hang."""
+    """Ctrl-C is sent to the whole process group, as in a terminal. It is sent twice, as workers hang."""
     words = [
         "run",
         f"{simulators.__file__}:stuck",

@@ -33,13 +33,13 @@ MAZE = memes.tasks.point_maze(steps=4, hidden=(3,), uncertain=True)
 
 
 def slopes(keys, x):
-    """Return gradients for a task whose policies run in a kernel, which JAX cannot differentiate."""
+    """Return gradients for a task whose policies run in a kernel that JAX cannot differentiate."""
     return jnp.ones_like(x), jnp.ones((x.shape[0], MAZE.feature_dim, x.shape[1]))
 
 
 @pytest.fixture(scope="module")
 def instances():
-    """An instance of each core type with arrays, as it occurs in a run, by name."""
+    """Instances of all core types that contain arrays, by name. The instances come from runs."""
     small = {"samples": 4}
     algorithms = [
         memes.presets.memes(MAZE, lanes=2, fifo_size=8, noise="low-rank", rank=1, **small),

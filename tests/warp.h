@@ -107,8 +107,8 @@ static bool all_end(std::vector<pid_t> blocks) {
   return well;
 }
 
-// Runs a kernel. Returns false if a block has crashed. Blocks that run at once are separate processes, so their
-// arguments must be in memory that the processes share.
+// Runs a kernel. Returns false if a block crashed. Blocks that run at once are separate processes, so their arguments
+// must be in memory that the processes share.
 template <class... T>
 static bool launch(void (*kernel)(T...), void** parameters, int wide, int high, int threads, bool at_once) {
   body = [=] { call(kernel, parameters, std::index_sequence_for<T...>()); };

@@ -1,4 +1,4 @@
-"""CMA-ES on the sphere function with evosax, which finds one solution."""
+"""Find one solution of the sphere function with CMA-ES of evosax."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""CMA-ES of evosax in eight lanes of memes on the sphere function, which finds an archive."""
+"""Find an archive on the sphere function with memes, using CMA-ES of evosax in eight lanes."""
 
 import jax.numpy as jnp
 

@@ -4,7 +4,8 @@
 #     bash docs/lab/lots.sh 1 --minutes 9 --stop-runs
 #
 # The options after the number of the lot are passed to `memes reproduce`. To continue stopped runs, repeat the command.
-# Up to three processes share the GPU by CUDA's multi-process service. Lot 3 runs one process at a time, to measure times.
+# Up to three processes share the GPU through CUDA's multi-process service. Lot 3 measures times, so it runs one process
+# at a time.
 set -euo pipefail
 
 lot=$1

@@ -2,5 +2,5 @@
 
 from memes.commands.main import script
 
-if __name__ == "__main__":  # skipped when workers of MPI import this module
+if __name__ == "__main__":  # skipped when MPI workers import this module
     script()

@@ -2,8 +2,8 @@
 
 Algorithm 1 of the paper first evaluates the samples of each evolution strategy, and then evaluates the
 resulting means. This module evaluates each mean together with the samples around it, in one call of the
-simulator. For lanes that are not reset, both orders evaluate exactly the same genotypes. The steps below
-show the corresponding names of Algorithm 1 in quotes:
+simulator. For lanes that are not reset, both orders evaluate exactly the same genotypes. The list below
+shows the steps of this module, and the names of the corresponding steps of Algorithm 1 in quotes:
 
     ask       lanes that require a reset start from an elite     "if require_reset"
               every lane proposes its mean and samples around it
@@ -144,7 +144,7 @@ class Info(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Algorithm:
-    """A quality-diversity algorithm on a task, as made by `compose`.
+    """A quality-diversity algorithm on a task. The function `compose` creates it from parts.
 
     Attributes:
         task: The problem to optimise.
@@ -252,8 +252,8 @@ class Algorithm:
     def insert(self, state: State, outcome: Outcome, fetch: Fetch = rows_at) -> tuple[State, Answer]:
         """Offer the batch to the archive, to the judge and to the history.
 
-        The function `fetch(x, row)` returns the genotypes that enter the archive. Therefore, `x` may
-        contain indices of genotypes instead of the genotypes.
+        The function `fetch(x, row)` returns the genotypes of the given rows of the batch. With a custom
+        `fetch`, the entries `x` of the batch may be indices of genotypes instead of genotypes.
         """
         candidates = outcome.candidates
         found, offered = candidates.evaluation, candidates.offered
@@ -323,8 +323,8 @@ class Algorithm:
         return f"Algorithm({where}, {size} per generation, {self.cells.count} cells)"
 
 
-UNNAMED = Algorithm.name  # name of algorithms that were not given a name
-MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, which are counted in int32
+UNNAMED = Algorithm.name  # name of algorithms without a given name
+MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, which int32 must represent
 MOST_NUMBERS = 2**40  # maximum number of entries per array
 
 

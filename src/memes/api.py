@@ -61,7 +61,7 @@ NUMBERS: dict[str, tuple[Any, int]] = {
 SEEDS = 2**32
 # Runs require compilation. NaN must not raise an error, because NaN represents unknown values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# A run can be continued only by an algorithm with the same options and the same values of these entries.
+# An algorithm can continue a run only if its options and these entries have the recorded values.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -96,14 +96,15 @@ def run(
 ) -> Run | list[Run]:
     """Run an algorithm for one or several seeds, and record the results.
 
-    The key of generation g is `fold_in(run_key, g)`, so results do not depend on how a run is divided
-    into device calls. Ctrl-C and SIGTERM end the run after the current device call, and all results are
-    saved.
+    The key of generation g is `fold_in(run_key, g)`. Therefore, results do not depend on the number of
+    generations per device call. Ctrl-C and SIGTERM end the run after the current device call, and all
+    results are saved.
 
     Seeds that run together form one batch, which is a `vmap` of the whole run on the device. Their
-    results agree with separate runs only up to rounding, because compiled batches round differently. In
-    a long search, rounding differences can lead to a different, equally likely result. Seeds that run
-    one after the other share one compilation, and their results are bit-identical to separate runs.
+    results agree with the results of separate runs only up to rounding, because compiled batches round
+    differently. In a long search, rounding differences can lead to a different, equally likely result.
+    Seeds that run one after the other share one compilation, and their results are bit-identical to the
+    results of separate runs.
 
     Args:
         algorithm: The algorithm, with its task. A task with `jit=False` is evaluated on the host.
@@ -132,8 +133,8 @@ def run(
         metadata: JSON values to write into `config.json`.
 
     Returns:
-        The run, or a list of runs in the order of their seeds. The list omits runs that an interrupt
-        prevented from starting.
+        The run, or a list of runs in the order of their seeds. The list omits runs that did not start
+        because of an interrupt.
     """
     leads = process_group().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
@@ -231,7 +232,7 @@ def resume(
     processes = process_group()
     progress = progress and processes.leads
     headers = load_headers(path)
-    # Wait until all processes have read the folders. The first process writes to the folders below.
+    # Wait until all processes have read the folders, because the first process will then write to them.
     processes.agree(lambda: True)
     one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:
@@ -305,7 +306,7 @@ def resume(
 def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) -> list[Observer]:
     """Return the usual observers, followed by the given observers of other types.
 
-    A given observer replaces the usual observer of the same type. The other usual observers use the
+    A given observer replaces the usual observer of the same type. All remaining usual observers use the
     `settings` that a run has recorded, or the defaults.
     """
     own = {type(observer): observer for observer in given if type(observer) in USUAL}
@@ -381,7 +382,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
 
 
 def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None:
-    """Raise a `UsageError` if an algorithm differs from the algorithm that a run recorded."""
+    """Raise a `UsageError` if an algorithm differs from the recorded algorithm of a run."""
     pairs = [(name, getattr(described, name), getattr(recorded, name)) for name in SAME]
     options = recorded.known_options
     pairs += [(name, found, options.get(name)) for name, found in described.options.items()]
@@ -390,7 +391,7 @@ def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None
 
 
 def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
-    """Yield a message if the device or the package versions have changed since the run began."""
+    """Yield a message if the device or a package version has changed since the run began."""
     told = [{"device": each.device, **each.versions} for each in (recorded, here)]
     changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
     before, now = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
@@ -407,7 +408,7 @@ def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
 
 @contextmanager
 def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
-    """Convert failures of a disk, a simulator or a device to a `RunError` with a clear message."""
+    """Convert failures of a disk, a simulator or a device into a `RunError` with a clear message."""
     place = None if path is None else Path(path).absolute()
     try:
         yield

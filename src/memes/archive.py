@@ -33,7 +33,7 @@ Numbers = ArrayLike | Sequence[Any]  # arrays, numbers or lists of numbers
 
 
 class Elite(NamedTuple):
-    """One elite, as numbers and NumPy arrays, or n elites, as arrays with n rows.
+    """One elite as numbers and NumPy arrays, or n elites as arrays with n rows.
 
     Attributes:
         cell: Cell of the elite.
@@ -60,8 +60,8 @@ class Archive:
     """An archive that stores at most one elite in each of c cells. Its arrays have one row per cell.
 
     `len(archive)` is the number of elites, and iteration over an archive yields each `Elite`. Archives
-    are immutable, so `add` and `merge` return a new archive. Compiled functions cannot call methods that
-    return elites or numbers, because these methods read values from the arrays.
+    are immutable, so `add` and `merge` return a new archive. Methods that return elites or numbers
+    cannot be called in compiled functions, because these methods read values from the arrays.
 
     Attributes:
         cells: The cells of the archive.
@@ -170,7 +170,7 @@ class Archive:
     ) -> tuple[Archive, Int[Array, " n"]]:
         """Offer one or several evaluated genotypes to the archive.
 
-        Each cell accepts the fittest of its new genotypes if this genotype is fitter than the present
+        Each cell accepts the fittest of its new genotypes if this genotype is fitter than the current
         elite.
 
         Args:
@@ -266,7 +266,8 @@ class Archive:
     def to_pandas(self, feature_names: Sequence[str] = ()) -> Any:
         """Return a `pandas.DataFrame` of the elites, without their genotypes. This requires pandas.
 
-        The index of the table is the cell, so `archive.genotypes[table.index]` returns the genotypes.
+        Rows are indexed by the cells of the elites, so `archive.genotypes[table.index]` returns the
+        genotypes.
 
         Args:
             feature_names: A name for each feature. The default is "feature 1", "feature 2", ...
@@ -275,7 +276,7 @@ class Archive:
         return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the fitness of every elite over the features, like `memes.plot.archive`.
+        """Plot the fitness of every elite over the features, as `memes.plot.archive` does.
 
         Args:
             ax: Matplotlib axes to draw into. If None, a new figure is made.
@@ -329,15 +330,15 @@ class Archive:
 
 
 def is_column(extra: Array | np.ndarray) -> bool:
-    """Return True if an extra field has one real number or truth value per elite."""
+    """Return True if an extra field has one real number or Boolean per elite."""
     return extra.ndim == 1 and extra.dtype.kind != "c"
 
 
 class Entries(NamedTuple):
     """Evaluated genotypes. Only genotypes that are marked in `offered` may enter an archive.
 
-    For a genotype that has been evaluated before, `again` is the row of this individual in the judge's
-    `parents`. For a new genotype, `again` is -1.
+    `again` is the row of a genotype in the judge's `parents` if the genotype was evaluated before, and
+    -1 if it is new.
     """
 
     x: Shaped[Array, "n ..."]
@@ -368,9 +369,9 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
 
 class Changes(NamedTuple):
-    """The changes of elites in cells, ordered by generation (from 0) and then by cell.
+    """The changes of the elites in cells, ordered by generation (starting at 0) and then by cell.
 
-    If a cell becomes empty, which only a `DeepArchive` does, its new fitness is -inf.
+    If a cell becomes empty, its new fitness is -inf. Only cells of a `DeepArchive` can become empty.
     """
 
     generation: Int[Array | np.ndarray, "*n"]
@@ -400,7 +401,7 @@ def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
 
 
 def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
-    """Count the evaluations that are not `finite`, by the worst `Fault` of each evaluation."""
+    """Count the evaluations with each `Fault`. An evaluation counts only under its worst fault."""
     size = jnp.abs(jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1))
     nan = jnp.isnan(size).any(axis=1)
     infinite = jnp.isinf(size).any(axis=1) & ~nan
@@ -440,7 +441,7 @@ def add(
     """Offer evaluated genotypes to an archive.
 
     Each cell accepts the fittest of its new candidates if this candidate is strictly fitter than the
-    present elite. If several candidates of one batch are equally fit, the cell accepts the first one.
+    current elite. If several candidates of one batch are equally fit, the cell accepts the first one.
     All other candidates are rejected. Candidates that are not `offered` and candidates with a non-finite
     fitness or feature are also rejected. The cost grows with the size of the batch, but not with the
     size of the archive.
@@ -449,7 +450,7 @@ def add(
         archive: The archive before the offer.
         x: Genotypes [n, d] of the candidates, or other values that `fetch` converts to genotypes.
         evaluation: Fitness [n], feature [n, k], and the extra fields of the archive [n, ...].
-        offered: The candidates that may enter the archive.
+        offered: Whether each candidate may enter the archive.
         lane: The lane of each candidate.
         generation: The generation: one number, or one number per candidate.
         fetch: `(x, row[w]) -> genotypes[w, d]`, which returns the genotypes of the rows that enter the
@@ -470,7 +471,7 @@ def add(
     first = jnp.full(c, n).at[cell].min(jnp.where(contender, row, n), mode="drop")
     won = contender & (row == first.at[cell].get(mode="fill", fill_value=-1))
 
-    # At most min(n, c) rows enter the archive. Only these rows are gathered and then written.
+    # At most min(n, c) candidates enter the archive. Only these candidates are gathered and written.
     (winner,) = jnp.nonzero(won, size=min(n, c), fill_value=n)
     target = cell.at[winner].get(mode="fill", fill_value=c)
 

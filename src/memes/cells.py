@@ -44,7 +44,7 @@ class Cells(Protocol):
 
 
 def require_arrays(cells: Cells) -> None:
-    """Raise a `UsageError` unless all leaves of `cells` are arrays, as in a registered dataclass."""
+    """Raise a `UsageError` unless `cells` is a pytree of arrays, such as a registered dataclass."""
     arrays = all(isinstance(leaf, (Array, np.ndarray)) for leaf in jax.tree.leaves(cells))
     require(
         isinstance(cells, Cells) and arrays,
@@ -96,8 +96,8 @@ class CVT:
     def index(self, feature: Features) -> Int[Array, "*n"]:
         """Return the index of the cell that contains each finite feature."""
         width = self.high - self.low
-        # Points are clipped, because the distances from a point far outside the bounds to several
-        # centroids would be equal after rounding.
+        # Points are clipped. Otherwise, a point far outside the bounds could have equal distances to
+        # several centroids after rounding.
         position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
         flat = position.reshape(-1, self.low.shape[0])
         cell = _nearest(flat, (self.centroids - self.low) / width)
@@ -180,7 +180,7 @@ def _nearest(points: Array, centres: Array) -> Array:
     """Return the index int32[n] of the centre [c, k] nearest to each point [n, k].
 
     If several centres are equally near, return the first one. Points are processed in blocks, so that
-    memory does not grow with points x centres.
+    memory usage does not grow with the product of the numbers of points and centres.
     """
 
     def block(rows: Array) -> Array:

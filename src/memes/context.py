@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """The result of comparing each evaluation with a judge, independently of the other evaluations.
+    """The comparison of each evaluation with a judge's state, independently of other evaluations.
 
     Attributes:
         status: The `Status` that each evaluation would get if no other evaluation were offered.
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
 
 class Parents(NamedTuple):
-    """The individuals from which selectors choose. The `fitness` of unused rows is -inf."""
+    """The individuals from which selectors choose. Unused rows have a `fitness` of -inf."""
 
     genotypes: Float[Array, "p d"]
     fitness: Float[Array, " p"]

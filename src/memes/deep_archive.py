@@ -1,9 +1,9 @@
 """The deep archive of Extract-ME, which averages repeated evaluations of several individuals per cell.
 
 Each cell contains up to `depth` individuals, ordered by the mean fitness of their evaluations. When an
-individual is evaluated again, its means change, so it may lose its rank or move to another cell. The
-archive contains the first individual of each cell. Therefore, a cell of this archive may get a less fit
-elite, and may even become empty.
+individual is evaluated again, its mean fitness and mean feature change, so the individual may lose its
+rank or move to another cell. The archive contains the first individual of each cell. Therefore, a cell
+of this archive may get a less fit elite, and may even become empty.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DeepState(NamedTuple):
 
 @dataclass(frozen=True)
 class DeepArchive:
-    """A judge with several individuals per cell, whose first individuals form the archive.
+    """A judge with several individuals per cell. The archive consists of the first individuals.
 
     A candidate makes progress if it becomes the first individual of its cell. `parents` returns all
     individuals. If an evaluation of an individual is not finite, this evaluation is ignored.
@@ -96,8 +96,8 @@ class DeepArchive:
     ) -> tuple[DeepState, Int[Array, " n"]]:
         """Average repeated evaluations, and keep the fittest individuals of each cell.
 
-        If individuals are equally fit, individuals that were not evaluated in this generation are kept
-        first, followed by the candidates in their order.
+        If individuals are equally fit, individuals that were not evaluated in this generation precede
+        candidates, and earlier candidates precede later candidates.
         """
         c, depth = archive.cells.count, self.depth
         p = c * depth
@@ -107,7 +107,7 @@ class DeepArchive:
         repeated = valid & (again >= 0)
 
         count = jnp.where(repeated, state.evaluations[again], 0)
-        share = 1 / (count + 1)  # share of the new evaluation in the means
+        share = 1 / (count + 1)  # weight of the new evaluation in the means
         old_fitness = jnp.where(repeated, state.fitness[again], 0.0)
         old_feature = jnp.where(repeated[:, None], state.feature[again], 0.0)
         mean = Evaluation(
@@ -115,7 +115,7 @@ class DeepArchive:
             old_feature + share[:, None] * (evaluation.feature - old_feature),
         )
 
-        # The individuals that were evaluated again are taken out, and compete again as candidates.
+        # Individuals that were evaluated again are removed from their rows, and compete as candidates.
         present = state.fitness.at[jnp.where(repeated, again, p)].set(-jnp.inf, mode="drop")
         fitness = jnp.concatenate([present, jnp.where(valid, mean.fitness, -jnp.inf)])
         cell = jnp.concatenate([jnp.arange(p) // depth, archive.cells.index(mean.feature)])
@@ -179,8 +179,8 @@ class DeepArchive:
 def rank_in_cell(cell: Int[Array, " n"], fitness: Float[Array, " n"], cells: int) -> Int[Array, " n"]:
     """Return the rank of each individual by fitness within its cell, from 0 for the fittest.
 
-    Earlier individuals precede later individuals of equal fitness. DeepState with fitness -inf are not
-    ranked, and their result is arbitrary.
+    Earlier individuals precede later individuals of equal fitness. Individuals with fitness -inf are not
+    ranked, and their entries in the result are arbitrary.
     """
     n = cell.shape[0]
     group = jnp.where(fitness > -jnp.inf, cell, cells)

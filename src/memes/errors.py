@@ -179,8 +179,8 @@ def _direct_url() -> Any:
 def show_mujoco_warnings() -> None:
     """Print each of MuJoCo's warnings once, instead of writing it to a file in the current folder.
 
-    If MuJoCo already has a warning handler, this handler is kept. The new handler must not raise
-    exceptions, because they would end the process.
+    If MuJoCo already has a warning handler, this handler is kept. The new handler must not raise an
+    exception, because an exception would end the process.
     """
     import mujoco
 

@@ -95,7 +95,7 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
-    """Replace numbers that archives reject with NaN, which all `STATISTICS` ignore."""
+    """Set numbers that archives reject to NaN, which all `STATISTICS` ignore."""
 
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
@@ -106,8 +106,9 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
     """Summarise the m evaluations of each genotype: fitness [n, m] to [n], feature [n, m, k] to [n, k].
 
-    Extras can have any type, so they are not summarised. Each genotype has the extras of the evaluation
-    whose fitness is nearest to the summary, or of the first such evaluation.
+    Extras can have any type, so they are not summarised. Each genotype gets the extras of the evaluation
+    whose fitness is nearest to the summary. If several evaluations are equally near, the first one is
+    used.
     """
     fitness, feature = statistic(each.fitness, axis=1), statistic(each.feature, axis=1)
     if not each.extras:
@@ -134,7 +135,7 @@ class Resampled:
 
 @checked
 def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
-    """Make a task that evaluates each genotype `n` times and returns the `statistic` of the results."""
+    """Make a task that evaluates each genotype `n` times and summarises the results by `statistic`."""
     at_least(1, n=n)
     return replace(
         task,

@@ -24,7 +24,7 @@ BLOCK = 128  # number of individuals whose distances are in memory at the same t
 
 
 class Past(NamedTuple):
-    """The features in a history; rows that are not `valid` are ignored."""
+    """The features in a history. Features that are not `valid` are ignored."""
 
     feature: Float[Array, "h k"]
     valid: Bool[Array, " h"]
@@ -33,13 +33,13 @@ class Past(NamedTuple):
 class Ring(NamedTuple):
     """A ring buffer that stores the most recent rows.
 
-    A buffer that has never been full can be enlarged, because `pushed` is then the number of stored
-    rows.
+    Until the buffer is full, `pushed` is the number of stored rows. Therefore, the buffer can be
+    enlarged.
 
     Attributes:
         rows: The rows, an array or a pytree of arrays [capacity, ...].
-        pushed: Number of pushed rows. When the buffer is full, this number cycles in [capacity, 2
-            capacity).
+        pushed: Number of pushed rows. Once the buffer is full, multiples of the capacity are subtracted,
+            so that the number stays in [capacity, 2 capacity).
     """
 
     rows: PyTree
@@ -52,7 +52,7 @@ class Ring(NamedTuple):
 
     @property
     def size(self) -> Int[Array, ""]:
-        """The number of rows in use. These are the first rows of the buffer."""
+        """The number of rows in use, which are the first rows of the buffer."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
@@ -76,10 +76,10 @@ class History(Protocol):
     """A store of the features of past offspring."""
 
     def init(self, k: int, room: int | None) -> PyTree:
-        """Return the initial state for k features.
+        """Return the initial state for features with k entries.
 
-        `room` is the maximum number of features that the whole run pushes, or None if the length of the
-        run is unknown.
+        `room` is the maximum number of features that are pushed in the whole run, or None if the length
+        of the run is unknown.
         """
 
     def push(self, state: PyTree, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> PyTree:
@@ -143,7 +143,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Elites:
-    """A history that consists of the features of the present elites in the archive."""
+    """A history that consists of the features of the elites that are currently in the archive."""
 
     def init(self, k: int, room: int | None) -> tuple[()]:
         """Return an empty state."""
@@ -186,10 +186,10 @@ def _filled(ring: Ring) -> Past:
 def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
     """Return the mean Euclidean distance of each query to the nearest features in the history.
 
-    The mean is over the `neighbours` nearest features, or over all features if the history has fewer. If
-    the history is empty, the novelty is 0.
+    The mean is over the `neighbours` nearest features, or over all features if the history contains
+    fewer. If the history is empty, the novelty is 0.
     """
-    # Invalid points are placed at infinity, so they are never among the nearest.
+    # Invalid points are placed at infinity, so they are never among the nearest points.
     points = jnp.where(past.valid[:, None], past.feature, jnp.inf)
     return _mean_distance(nearest(query, points, neighbours))
 
@@ -205,10 +205,11 @@ def dominated_novelty(
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.
-        among: Fitness [h] and feature [h, k] of the individuals; rows with fitness -inf are unused.
+        among: Fitness [h] and feature [h, k] of the individuals. Individuals with fitness -inf are
+            ignored.
         neighbours: Number of nearest individuals.
-        itself: Whether the queries are the individuals themselves. In this case, only the first of two
-            equally fit individuals counts as fitter.
+        itself: Whether the queries are the individuals themselves. In this case, if two individuals are
+            equally fit, only the first individual counts as fitter than the second.
     """
     h, k = among.feature.shape
     place = jnp.arange(query.fitness.size) if itself else jnp.full(query.fitness.size, h)
@@ -228,7 +229,7 @@ def dominated_novelty(
 
 
 def _mean_distance(squared: Float[Array, "n c"]) -> Float[Array, " n"]:
-    """Return the mean over the finite distances, or 0 if there are none."""
+    """Return the mean of the finite distances, or 0 if no distance is finite."""
     found = jnp.isfinite(squared)
     total = jnp.sum(jnp.where(found, jnp.sqrt(squared), 0.0), axis=-1)
     return total / jnp.maximum(jnp.sum(found, axis=-1), 1)

@@ -9,7 +9,7 @@ default, the archive is also the judge. Other judges use other rules:
 - The judge of Extract-ME (`memes.deep_archive`) stores several individuals per cell, and determines the
   elites of the archive.
 
-The fields of a `Comparison` have the same meaning as in pyribs.
+The fields `status` and `value` of a `Comparison` have the same meaning as in pyribs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Offer(NamedTuple):
         candidates: The candidates and their evaluations.
         added: The `Status` that the archive gave to each candidate.
         generation: Number of the generation.
-        fetch: `(candidates.x, row[w]) -> genotypes[w, d]`, as in `archive.add`.
+        fetch: A function `(candidates.x, row[w]) -> genotypes[w, d]`, as in `archive.add`.
     """
 
     candidates: Entries
@@ -72,7 +72,7 @@ class Judge(Protocol):
         """
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare each evaluation `[*n]` with the present state, independently of all other evaluations.
+        """Compare each evaluation `[*n]` with the current state, independently of all other evaluations.
 
         Objectives use the comparison to rank samples.
         """
@@ -123,7 +123,7 @@ class SameArchive:
 
 @dataclass(frozen=True)
 class CandidateArchive:
-    """A second archive only for candidates, used by algorithms that also offer samples (MEMES-all).
+    """A second archive that contains no samples, for algorithms that also offer samples (MEMES-all).
 
     The mean of a lane is rarely fitter than the best sample in its cell. If means were compared with an
     archive that contains samples, nearly every lane would be reset.
@@ -288,7 +288,8 @@ class DNSPopulation:
         _, best = lax.top_k(jnp.where(everyone.fitness > -jnp.inf, score, -jnp.inf), size)
         survives = jnp.zeros(size + n, bool).at[best].set(True) & (everyone.fitness > -jnp.inf)
 
-        # Surviving individuals keep their rows. At most min(n, size) candidates replace the other rows.
+        # Individuals of the population that survive keep their rows. The surviving candidates, at most
+        # min(n, size), are written to the other rows.
         entrants = min(n, size)
         (row,) = jnp.nonzero(survives[size:], size=entrants, fill_value=n)
         (free,) = jnp.nonzero(~survives[:size], size=entrants, fill_value=size)

@@ -55,7 +55,7 @@ def finite_median(values: np.ndarray) -> float:
 
 
 def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
-    """Return the four metrics of an archive, by name."""
+    """Return the QD-score, coverage, maximum fitness and mean fitness of an archive as a dictionary."""
     return {
         "qd_score": qd_score(archive, min_fitness),
         "coverage": coverage(archive),
@@ -64,7 +64,7 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# All metrics are compiled as one program, because separate programs would not be faster.
+# All metrics are compiled into one program. Separate programs would not be faster.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
@@ -89,12 +89,12 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 
 
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the metrics of both archives, the loss of each metric, and the variances.
+    """Return the metrics of the illusory and the corrected archive, the losses, and the variances.
 
     Names that end with `_by_mean` refer to a second corrected archive, in which each elite has the mean
-    of its evaluations. `median_fitness_variance` is the median over the elites. For
-    `median_feature_variance`, the variance of each elite is first averaged over the features. Both
-    variances are NaN if there is no elite.
+    of its evaluations. `median_fitness_variance` is the median over the elites of the variance of their
+    fitness. For `median_feature_variance`, the variances of the features of each elite are averaged
+    first. Both variances are NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -120,7 +120,7 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
 
 
 class Deviations(NamedTuple):
-    """The standard deviations of the evaluations of the elite in each cell; NaN in empty cells.
+    """The standard deviations of the evaluations of each elite, by cell. Empty cells contain NaN.
 
     Attributes:
         fitness: Standard deviation of the fitness.
@@ -133,7 +133,7 @@ class Deviations(NamedTuple):
 
 
 def deviations(illusory: Archive, correction: Correction) -> Deviations:
-    """Return the standard deviations of the elite in each cell of the illusory archive."""
+    """Return the standard deviations of the evaluations of each elite in the illusory archive."""
     cells = illusory.cells
     widths = np.asarray(cells.high) - np.asarray(cells.low)
     relative = np.mean(correction.feature_variance / np.square(widths), axis=1)
@@ -156,8 +156,8 @@ def reproducibility(
     with a deviation of at least r adds 0.
 
     The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE Transactions on Evolutionary
-    Computation, 2023, arXiv:2302.00463. In the authors' code, r is the largest deviation in the same
-    cell of all compared archives. In this function, r is an argument, so that the score of a run does
+    Computation, 2023, arXiv:2302.00463. In the authors' code, r is the largest deviation of the same
+    cell in all compared archives. In this function, r is an argument, so that the score of a run does
     not depend on other runs.
 
     Args:
@@ -190,12 +190,16 @@ def tradeoff(
 ) -> Float[np.ndarray, " p"]:
     """Return the score of an archive for each preference between performance and reproducibility.
 
-    The value of an elite is `(1 - p) q + p (1 - min(1, s / r))`. Here p is the preference for
-    reproducibility, s the standard deviation of the elite, and r the reference deviation. Both
-    deviations refer to the fitness or to the features, depending on which reference is given. The
-    performance q is the position of the elite's mean fitness in `fitness_range`, clipped to [0, 1]. Each
-    cell keeps the elite with the greatest value among the elites whose mean feature lies in the cell.
-    The score is the sum of the values of these elites.
+    The value of an elite is `(1 - p) q + p (1 - min(1, s / r))`:
+
+    - p is the preference for reproducibility.
+    - q is the performance: the position of the elite's mean fitness in `fitness_range`, clipped to
+      [0, 1].
+    - s is the standard deviation of the elite's evaluations, and r is the reference deviation. Both
+      deviations refer to the fitness or to the features, depending on which reference is given.
+
+    Each cell keeps the elite with the greatest value among the elites whose mean feature lies in the
+    cell. The score is the sum of the values of these elites.
 
     The function computes one weighted sum per preference. Reference: Flageat et al., Exploring the
     Performance-Reproducibility Trade-off in Quality-Diversity, 2024, arXiv:2409.13315. In the authors'
@@ -248,9 +252,9 @@ def tradeoff(
 
 
 def parent_distance(info: Info) -> Float[Array, " kinds"]:
-    """Return the mean distance in feature space between offspring and their parents, by kind.
+    """Return the mean distance in feature space between offspring and their parents, for each kind.
 
-    Candidates without a parent are ignored. The result is NaN for a kind without offspring.
+    Candidates without a parent are ignored. The result of a kind without offspring is NaN.
     """
     distance = jnp.linalg.norm(info.feature - info.parent_feature, axis=-1)
     counted = info.offered & jnp.isfinite(distance)
@@ -258,7 +262,7 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean [kinds] of the counted values [L] of each kind."""
+    """Return the mean of the values of each kind, [kinds]. Values that are not `counted` are ignored."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 
@@ -307,7 +311,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
 
 
 class Totals(NamedTuple):
-    """Sums since the start of a run, as int64 arrays. `accumulate` derives the cumulative columns."""
+    """Sums since the start of a run (int64), from which `accumulate` derives the cumulative columns."""
 
     samples: np.ndarray
     candidates: np.ndarray

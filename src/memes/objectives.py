@@ -35,7 +35,7 @@ class Objective(Protocol):
     def utilities(
         self, state: PyTree, evaluation: Evaluation, context: Context
     ) -> tuple[PyTree, Utilities]:
-        """Score M samples of each of L lanes, given `fitness[L, M]` and `feature[L, M, k]`.
+        """Score the M samples of each of the L lanes, given `fitness[L, M]` and `feature[L, M, k]`.
 
         A sample with a non-finite evaluation has utility 0, so that it does not affect the gradient.
         """
@@ -88,9 +88,9 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Return the number of smaller minus the number of larger valid entries, for each entry.
+    """Return the number of smaller valid entries minus the number of larger ones, for each entry.
 
-    All pairs are compared. The result is float32. For invalid entries, it is arbitrary.
+    All pairs are compared. The result is float32, and arbitrary for invalid entries.
     """
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
@@ -107,7 +107,7 @@ def _beaten_by_sorting(values: Array, valid: Array) -> Array:
 
 
 def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
-    """Return the centred ranks of samples by a score. Samples that are not finite get rank 0."""
+    """Return the centred ranks of samples by a score. Samples with non-finite values get rank 0."""
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
@@ -116,7 +116,7 @@ class Ranked(Stateless):
     """An objective that ranks samples by a custom score.
 
     Attributes:
-        score: `(evaluation, context) -> score[L, M]`. Higher scores are better.
+        score: A function `(evaluation, context) -> score[L, M]`. Higher scores are better.
         purpose: The `Kind` of the candidates that this objective produces.
     """
 
@@ -322,7 +322,7 @@ class RandomDirection:
 
 
 def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Return scores [L, M] in the order of `score`, but with the samples in `first` above all others."""
+    """Return scores [L, M] that rank samples as `score` does, but those in `first` above all others."""
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
@@ -395,7 +395,7 @@ class AdaptiveBlend:
         a: The objective with the adaptive weight.
         b: The objective whose weight is 1 minus the weight of `a`.
         weight: Initial weight of `a`.
-        step: Change of the weight. The weight is clipped to [0, 1].
+        step: Amount by which the weight rises or falls. The weight is clipped to [0, 1].
         patience: Number of generations without improvement after which the weight falls.
     """
 

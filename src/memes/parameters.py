@@ -1,4 +1,4 @@
-"""Options, each of which is declared once, as a keyword of a function or as a field of a dataclass."""
+"""Options, which are declared only once, as keywords of functions or as fields of dataclasses."""
 
 from __future__ import annotations
 

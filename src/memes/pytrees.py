@@ -1,4 +1,4 @@
-"""Functions for the rows or lanes of pytrees of arrays, and genotypes that are pytrees."""
+"""Functions that process pytrees of arrays row by row, and a conversion of pytrees to genotypes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def take(tree: T, start: int, stop: int, step: int = 1) -> T:
 
 
 def pick(tree: T, index: Int[Array, "*n"]) -> T:
-    """Return the rows with the given indices. A scalar index returns one row without the first axis."""
+    """Return the rows with the given indices. For a scalar index, the result has no row axis."""
     picked: T = jax.tree.map(lambda leaf: leaf[index], tree)
     return picked
 
@@ -77,7 +77,7 @@ def by_lane(tree: T, lanes: int) -> T:
 
 
 def filled(array: Array, size: int, axis: int) -> Array:
-    """Pad an axis to a given size with zeros or unused keys."""
+    """Pad an axis to a given size, with zeros or, for arrays of PRNG keys, with arbitrary keys."""
     shape = (*array.shape[:axis], size - array.shape[axis], *array.shape[axis + 1 :])
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), shape)
@@ -90,8 +90,8 @@ def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T
     """Compute `function(*arrays)` for arrays [n, ...] in chunks of `rows` rows.
 
     If `rows` is None, all rows are one chunk. The last chunk is padded to the size of the other chunks.
-    Rounding depends on the chunk size. Without padding, the result of a row could therefore depend on
-    the number of other rows.
+    Rounding depends on the chunk size, so without padding, the result of a row could depend on the
+    number of rows.
     """
     if rows is None:
         return function(*arrays)
@@ -115,9 +115,10 @@ class TreeGenotypes:
 
     Attributes:
         make: `(key) -> tree`, which returns a random initial tree. All trees have the same structure.
-        layout: Order of the arrays in a vector, as pairs `(index, transposed)`. The index refers to the
-            float arrays of the tree. `transposed` is True for matrices that are transposed. If None, the
-            arrays have the order of the tree and are not transposed.
+        layout: Order of the arrays in a vector, as pairs `(index, transposed)`. The index is the
+            position of the array among the float arrays of the tree. `transposed` is True if the vector
+            contains the transpose of the array. If `layout` is None, the arrays have the order of the
+            tree and are not transposed.
     """
 
     make: Callable[[Array], PyTree]
@@ -141,7 +142,7 @@ class TreeGenotypes:
         return [leaf.dtype for leaf in leaves if is_floats(leaf)]
 
     def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
-        """Return the vectors of n random trees, as the `init` function of a task."""
+        """Return the vectors of n random trees. This method can be the `init` function of a task."""
         return jax.vmap(lambda key: self.row(self.make(key)))(jax.random.split(key, n))
 
     def row(self, tree: PyTree) -> Float[Array, " d"]:
@@ -160,7 +161,10 @@ class TreeGenotypes:
         return self.join(self.arrays(x))
 
     def arrays(self, x: Float[Array | np.ndarray, "*n d"]) -> list[Array]:
-        """Return the float arrays of a vector's tree, or stacked arrays for several vectors."""
+        """Return the float arrays of the tree of a vector.
+
+        For several vectors, the arrays are stacked.
+        """
         x = jnp.asarray(x)
         require(
             x.shape[-1] == self.dim,
@@ -202,5 +206,5 @@ class TreeGenotypes:
 
 
 def is_floats(leaf: Any) -> bool:
-    """Return True if the leaf is a float array, which algorithms vary."""
+    """Return True if the leaf is a float array. Algorithms vary only such leaves."""
     return isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating)

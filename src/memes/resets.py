@@ -36,8 +36,8 @@ class Reset(Protocol):
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
         """Return True for every lane that is reset before the generation starts.
 
-        In this generation, the lane still offers its last candidate, but its samples are drawn around
-        the elite from which it starts again. Therefore, no evaluation is discarded.
+        In this generation, the lane still offers its last candidate. However, its samples are drawn
+        around the elite from which it starts again. Therefore, no evaluation is discarded.
         """
 
 

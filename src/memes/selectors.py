@@ -47,14 +47,14 @@ def select(
     """Select `n` individuals from the archive, or draw them from `task.init` if the archive is empty.
 
     The fitness and feature of drawn individuals are NaN, because these individuals have not been
-    evaluated. `wanted` marks the individuals that the caller needs. If none is wanted, the result is
-    arbitrary. If `wanted` is None, all individuals are wanted.
+    evaluated. `wanted` marks the individuals that the caller needs. If the caller needs none of them,
+    the result is arbitrary. If `wanted` is None, the caller needs all individuals.
     """
 
     def draw(key: Array) -> Individuals:
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
-        # Elites and random genotypes are both computed, because on a GPU a branch would block the host.
+        # Both elites and random genotypes are computed, because on a GPU, a branch would block the host.
         some = context.parents.occupied.any()
         return Individuals(
             jnp.where(some, elites.x, initial(context.task, init_key, n)),
@@ -76,10 +76,10 @@ def select(
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
-    """Return a function that recreates the key in each branch of a condition.
+    """Return a function that recreates the key, to be called in each branch of a condition.
 
-    The key is passed to the branches as numbers. If several seeds run together, JAX evaluates both
-    branches, and would otherwise report that the key is used twice.
+    The branches get the key as plain numbers. If several seeds run together, JAX evaluates both
+    branches. With a key instead of numbers, JAX would report that the key is used twice.
     """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
@@ -95,7 +95,7 @@ class Uniform:
         c = occupied.shape[0]
         filled = jnp.cumsum(occupied)
         nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
-        # Indices into the list of occupied cells are drawn, because a binary search is slow on a GPU.
+        # The draws are indices into a list of occupied cells, because a binary search is slow on a GPU.
         slot = jnp.where(occupied, filled - 1, c)
         cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
         return _take(context, cells[nth])
@@ -103,7 +103,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class UniformElites:
-    """A selector that draws elites of the archive uniformly, even if a judge has other individuals."""
+    """A selector that draws uniformly from the archive, even if the judge stores other individuals."""
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
@@ -204,7 +204,7 @@ class Either:
 
 @dataclass(frozen=True)
 class Cycle:
-    """A selector that switches between two selectors every `every` generations.
+    """A selector that alternates between two selectors every `every` generations.
 
     Attributes:
         a: The first selector.

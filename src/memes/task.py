@@ -36,8 +36,8 @@ class Evaluation(NamedTuple):
         fitness: The fitness of each genotype.
         feature: The features of each genotype.
         extras: Further arrays [n, ...] by name, which the archive stores for each elite.
-        transitions: Transitions of a control task with leaves [n, T, ...], if an algorithm requests
-            them.
+        transitions: Transitions of a control task, with leaves [n, T, ...]. Only present if an algorithm
+            requests them.
     """
 
     fitness: Float[Array, "*n"]
@@ -53,7 +53,7 @@ Evaluated = (
 
 
 class Map(NamedTuple):
-    """The walls of a task whose two features are a position. Figures draw the walls below the elites.
+    """The walls of a task whose two features are a position. Figures draw the walls behind the elites.
 
     Attributes:
         walls: Outlines of the walls seen from above, as polygons with corners (x, y). A thin wall has
@@ -72,8 +72,8 @@ class Map(NamedTuple):
 class Evaluator(Protocol):
     """A callable that evaluates genotypes: a function, or a frozen dataclass that contains data.
 
-    Evaluators that wrap other evaluators are frozen dataclasses, which can be compared and printed. They
-    can be sent to workers if all of their fields can be sent.
+    Evaluators that wrap other evaluators are frozen dataclasses, which can be compared and printed. Such
+    an evaluator can be sent to workers if all of its fields can be sent.
     """
 
     def __call__(self, keys: Any, x: Any, /) -> Evaluated:
@@ -86,8 +86,8 @@ class FactoredEvaluate:
 
     Attributes:
         rows: `(keys[n], x[n, d]) -> Evaluation`, which evaluates whole genotypes.
-        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates the repeated candidates,
-            followed by the mirrored samples.
+        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates the repeated candidates
+            first, and then the mirrored samples.
     """
 
     rows: Evaluator
@@ -103,7 +103,7 @@ class Task:
     """A quality-diversity problem.
 
     Attributes:
-        name: Short name, used in files and figures.
+        name: Short name, which is used in files and figures.
         dim: Number of genotype entries, d.
         feature_low: Lower bound of each feature. Features outside the bounds are assigned to cells at
             the edge.
@@ -113,11 +113,11 @@ class Task:
             and optionally a dictionary of extras `[n, ...]`). Each genotype has a separate PRNG key, so
             that its result does not depend on the other genotypes in the batch. An evaluator that
             accepts factored samples is a `FactoredEvaluate`.
-        min_fitness: Fitness that adds 0 to the QD-score. Fitter elites add the difference from this
-            value, and less fit elites add 0.
+        min_fitness: Fitness that adds 0 to the QD-score. A fitter elite adds the difference between its
+            fitness and this value. A less fit elite adds 0.
         uncertain: Whether repeated evaluations of a genotype can differ.
-        jit: Whether JAX compiles `evaluate`. If False, `evaluate` is an ordinary Python function: `x` is
-            a NumPy array, and the results may be NumPy arrays or lists. In such a function,
+        jit: Whether JAX compiles `evaluate`. If False, `evaluate` is an ordinary Python function. In
+            this case, `x` is a NumPy array, and the results may be NumPy arrays or lists. The function
             `seeds_from_keys(keys)` converts the keys to integers.
         resolution: Number of grid cells per feature. If None, the grid has about 2 500 cells in total.
         cost: Number of evaluations of the underlying problem per evaluation of this task.
@@ -131,15 +131,15 @@ class Task:
         control: Environment and controller of a control task, for replays and policy gradients.
         map: The walls, if the features are a position.
         draw: `(x[d]) -> lines or figure`, which draws a genotype for `memes view`. Lines are arrays of
-            points [n, 2] or [n, 3], and a figure is a matplotlib figure. Robots and paths on a map are
-            shown without this function.
+            points [n, 2] or [n, 3], and a figure is a matplotlib figure. This function is not needed for
+            robots or for paths on a map.
         trees: Conversion between genotypes and pytrees, or None if genotypes are plain vectors.
-            `trees.tree(x)` is the tree of a genotype, such as an elite.
+            `trees.tree(x)` converts a genotype to its tree.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)". Figures,
             tables and replays use these names. The default is "feature 1", "feature 2", ...
         extras: Shape and dtype of each extra that `evaluate` returns for a genotype, by name. If only a
-            shape is given, such as `()`, the dtype is float32. If this dictionary is empty, algorithms
-            determine the extras with a trial evaluation.
+            shape such as `()` is given, the dtype is float32. If this dictionary is empty, algorithms
+            determine the extras by a trial evaluation.
     """
 
     name: str
@@ -211,7 +211,7 @@ class Task:
     def _checked_names(self) -> tuple[str, ...]:
         named, given = f"feature_names of task '{self.name}'", self.feature_names
         check_types({named: given}, {named: tuple[str, ...]})
-        # If `replace` changes the number of features, default names are numbered again.
+        # If `replace` has changed the number of features, the default names are numbered again.
         if tuple(given) == numbered(len(given)):
             return numbered(self.feature_dim)
         require(
@@ -240,7 +240,7 @@ def numbered(k: int) -> tuple[str, ...]:
     return tuple(f"feature {i + 1}" for i in range(k))
 
 
-# Genotypes, which are NumPy arrays if a task is not compiled.
+# Genotypes. They are NumPy arrays if the task is not compiled.
 Genotypes = Float[Array | np.ndarray, "n d"]
 
 
@@ -254,15 +254,15 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate genotypes with one key per evaluation.
 
-    The shapes of the results are checked, and the results are converted to float32.
+    This function checks the shapes of the results, and converts the results to float32.
 
     Args:
         task: The task.
         keys: One PRNG key per evaluation.
         x: The genotypes, or genotypes with a number of repetitions.
         transitions: Whether to return the transitions of a control task, which need additional memory.
-        chunk: Maximum number of evaluations at a time, to save memory. If None, all genotypes are
-            evaluated together.
+        chunk: Maximum number of evaluations at a time, which limits the memory. If None, all genotypes
+            are evaluated together.
     """
     if isinstance(x, Repeats):
         if x.count > 1 and takes_factors(task) and not transitions:
@@ -309,7 +309,7 @@ def evaluate_factors(
 
 
 def slices(n: int, size: int | None) -> list[slice]:
-    """Return consecutive slices of n rows. Each slice has `size` rows, but the last may be shorter.
+    """Divide n rows into consecutive slices of `size` rows. The last slice may be shorter.
 
     If `size` is None, return a single slice.
     """
@@ -366,15 +366,15 @@ def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
 
 
 def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluation:
-    """Return a placeholder for n evaluations that were lost by a simulator.
+    """Return a placeholder for n evaluations that a simulator failed to complete.
 
     The placeholder consists of NaN, or of zeros for types without NaN.
 
     Args:
         task: The task.
         n: The number of evaluations.
-        like: Extras of other evaluations, which define the shapes and types. The default is the extras
-            that the task declares.
+        like: Extras with the required shapes and types. By default, the extras that the task declares
+            are used.
     """
 
     def blank(each: Any) -> Array:
@@ -474,11 +474,12 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
 def rowwise(function: Callable[[Array, Any], Any], trees: TreeGenotypes | None = None) -> Evaluator:
     """Convert a function of one key and one genotype to an `evaluate` function of several genotypes.
 
-    JAX vectorises the function over the genotypes. A task with `jit=False` calls it once per genotype.
+    JAX vectorises the function over the genotypes. If the task has `jit=False`, the function is called
+    once per genotype instead.
 
     Args:
-        function: `(key, x[d]) -> (fitness, feature[k])`. It may also return a dictionary of extras as a
-            third value.
+        function: `(key, x[d]) -> (fitness, feature[k])`. This function may return a dictionary of extras
+            as a third value.
         trees: Conversion of genotypes to pytrees. If given, the function takes a tree instead of `x`.
     """
     return Rowwise(function, trees)

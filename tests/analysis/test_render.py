@@ -86,7 +86,7 @@ def test_a_tile_is_at_the_position_of_its_features(name):
     found = layout(cells, features)
     low, high = np.asarray(cells.low), np.asarray(cells.high)
     for feature in np.random.default_rng(0).uniform(0.01, 0.99, (30, len(low))):
-        if "two of three features" in name:  # only grid cells have sides parallel to the features
+        if "two of three features" in name:  # only grid cells are aligned with the feature axes
             feature = (memes.cells.centres(cells)[0] - low) / (high - low)
         (cell,) = cells.index(jnp.asarray(low + feature * (high - low))[None])
         assert found.at(*[*feature[list(features)], 0.5][:2]) == found.of_cell[int(cell)]

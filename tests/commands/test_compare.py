@@ -1,4 +1,4 @@
-"""Comparisons of runs. The runs are artificial summaries with known results."""
+"""Comparisons of runs. The tests use artificial summaries with known results."""
 
 import csv
 import itertools
@@ -184,7 +184,7 @@ def test_corrected_scores_are_the_main_view_if_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run has twice as many generations, but half as many evaluations per generation."""
+    """`long` has twice as many generations as `short`, but half as many evaluations per generation."""
 
     def rows(run, *generations):
         at_them = np.array(generations)
@@ -231,7 +231,7 @@ def corrected_at(run, *rows):
 
 
 def test_corrections_at_slightly_different_evaluations_are_compared():
-    """The last corrections are compared, even if the evaluations of earlier corrections are closer."""
+    """The last corrections are compared, even if earlier corrections differ less in evaluations."""
     memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
     me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
     es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))

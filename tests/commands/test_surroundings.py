@@ -1,4 +1,4 @@
-"""Commands without file permissions, at the same time as other runs, and on degenerate tasks."""
+"""Commands that run without file permissions, in parallel with other runs, or on degenerate tasks."""
 
 import json
 import os

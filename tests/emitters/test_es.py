@@ -48,8 +48,8 @@ def test_a_lane_without_progress_is_reset_after_exactly_budget_plus_one_offsprin
         reset=memes.resets.Stagnation(budget),
     )
     _, info, _ = follow(memes.compose(constant_task(), emitter), 3 * (budget + 2) + 1)
-    # Generation 0 offers the start. The next budget + 1 generations offer offspring. Then a new start is
-    # evaluated but not offered.
+    # Generation 0 offers the start to the archive. The next budget + 1 generations offer offspring. Then
+    # a new start is evaluated but not offered.
     period = budget + 2
     generation = np.arange(len(info.reset))
     expected_age = generation % period
@@ -83,7 +83,7 @@ def test_progress_resets_the_stale_counter():
 
 
 def test_a_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
-    """After a reset, an elite is evaluated again. A better result must still not be offered."""
+    """After a reset, an elite is evaluated again. A better result must not be offered to the archive."""
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(0)
     )
@@ -145,7 +145,8 @@ def test_alternate_objectives_and_planned_resets_are_synchronous():
     task = memes.tasks.arm(joints=3)
     algorithm = memes.presets.memes_sequential(task, lanes=2, every=3, samples=4)
     _, info, _ = follow(algorithm, 13)
-    # Each candidate was created in the previous generation, and has the kind of that generation.
+    # Each candidate was created in the previous generation. Its kind (explore or exploit) is the kind of
+    # that generation.
     made_in = np.maximum(np.arange(13) - 1, 0)
     kind = np.where(made_in // 3 % 2 == 0, Kind.EXPLORE, Kind.EXPLOIT)
     np.testing.assert_array_equal(info.kind, np.repeat(kind[:, None], 2, axis=1))

@@ -71,7 +71,8 @@ def test_a_lane_restarts_from_an_elite_if_no_sample_is_accepted():
     state, info = tell(asked, batch, evaluate(None, batch.x))
     assert not np.asarray(info.reset).any()
     asked, batch = ask(jax.random.key(4), state)
-    # The means are better than all elites. However, only the samples count, and all samples are worse.
+    # The means are better than all elites. However, only the samples count, and all samples are worse
+    # than the elites.
     fitness = jnp.full((LANES, 1 + SAMPLES), -1e3).at[:, 0].set(1.0).ravel()
     inside = state.archive.feature[np.flatnonzero(state.archive.occupied)[0]]
     state, info = tell(asked, batch, (fitness, jnp.broadcast_to(inside, (fitness.size, 2))))

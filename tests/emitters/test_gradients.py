@@ -63,7 +63,9 @@ def test_gradients_of_a_task_are_used_if_given():
     noisy = memes.noisy(replace(ARM, gradients=given), fitness=1.0)
     np.testing.assert_array_equal(gradients(noisy, keys(len(x)), x).fitness, 2 * x)
     wrong = replace(ARM, gradients=lambda keys, x: (x, x))
-    with pytest.raises(UsageError, match=r"those of the feature with shape \(5, 2, 6\), got \(5, 6\)"):
+    with pytest.raises(
+        UsageError, match=r"must return feature gradients of shape \(5, 2, 6\), got \(5, 6\)"
+    ):
         gradients(wrong, keys(len(x)), x)
 
 

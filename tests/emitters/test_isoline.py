@@ -63,7 +63,7 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     first = first_parents(lanes)
     step = np.asarray(proposal.candidates.x, np.float64) - ELITES[first]
 
-    # For each elite b: the distance of the offspring from the line through parent a and b, and the
+    # For each elite b: the distance of the offspring from the line through parents a and b, and the
     # position z of the nearest point on this line.
     towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
     length = np.sum(towards**2, axis=-1)

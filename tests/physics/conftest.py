@@ -57,8 +57,9 @@ class States(NamedTuple):
 class Reference(NamedTuple):
     """The results of one MuJoCo step from N states.
 
-    Before the step: acceleration, positions, touching pairs of geoms, and whether contacts and limits
-    are active. After the step: qpos and qvel.
+    The fields `qpos` and `qvel` describe the state after the step. All other fields describe the state
+    before the step: acceleration, positions, touching pairs of geoms, and whether contacts and limits
+    are active.
     """
 
     qpos: np.ndarray

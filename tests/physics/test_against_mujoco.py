@@ -9,7 +9,7 @@ from memes import physics
 MODELS = ("ant", "hexapod", "hopper", "ball_arm", "walls", "capsules", "unlike_legs", "shapes")
 LIMITED = ("ant", "hexapod", "hopper", "capsules", "unlike_legs")
 INTEGRATORS = ("euler", "rk4", "implicitfast")
-FREE = ("walls", "capsules")  # models with free bodies, which are rejected with implicitfast
+FREE = ("walls", "capsules")  # models with free bodies, rejected with the integrator implicitfast
 integrated = pytest.mark.parametrize(
     ("name", "integrator"),
     [(m, i) for m in MODELS for i in INTEGRATORS if not (m in FREE and i == "implicitfast")],
@@ -18,7 +18,7 @@ N = 300
 
 
 def worst(a, b):
-    """Return the largest error of each row, relative to the largest entry of the row (at least 1)."""
+    """Return the largest error of each row, divided by max(1, the largest entry of the row)."""
     return np.abs(a - b).max(axis=1) / np.maximum(np.abs(b).max(axis=1), 1.0)
 
 

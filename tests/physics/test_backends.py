@@ -1,4 +1,4 @@
-"""All backends run the same trace and agree up to float32 rounding. Rows are independent."""
+"""All backends run the same trace and agree up to float32 rounding. Robots do not affect each other."""
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def after(engines, states, emulated_cuda):
 def assert_equal_to_rounding(a, b):
     """Check equality up to float32 rounding.
 
-    One row in 100 may differ more, because contacts are discontinuous.
+    One robot in 100 may differ more, because contacts are discontinuous.
     """
     error = np.abs(a - b).max(axis=1) / np.maximum(1.0, np.abs(b).max(axis=1))
     assert np.median(error) < 2e-6

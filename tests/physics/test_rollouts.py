@@ -112,6 +112,7 @@ def test_final_positions_are_distributed_as_in_mujoco(kit, fast_ants, start):
         spread = reference.std() / np.sqrt(ROBOTS)
         assert abs(mine.mean() - reference.mean()) < 3 * spread, name
         assert abs(mine.std() / reference.std() - 1) < 0.15, name
-    # Our trajectories diverge from MuJoCo no faster than MuJoCo's trajectories from perturbed starts.
+    # The library's trajectories diverge from MuJoCo's trajectories no faster than MuJoCo's trajectories
+    # from perturbed starts do.
     divergence = [np.median(np.abs(path - theirs).max(axis=2), axis=1) for path in (ours, nudged)]
     assert (divergence[0] < 10 * divergence[1] + 1e-4).all()

@@ -99,7 +99,7 @@ FAMILY = {
 
 
 def claimed_numbers(task, label):
-    """Return results of a label that agree with all claims of the paper."""
+    """Return results of an algorithm, given its label, that agree with all claims of the paper."""
     score = FAMILY.get(label, 50.0)
     if label == "memes-all":
         score = 130.0 if task == "arm" else 100.0
@@ -125,7 +125,7 @@ def claimed_numbers(task, label):
 
 
 def refuted_numbers(task, label):
-    """Return results of a label that contradict all claims of the paper."""
+    """Return results of an algorithm, given its label, that contradict all claims of the paper."""
     low = {
         "memes": 50.0,
         "memes-sampling": 25.0,
@@ -219,7 +219,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
         exempt = each.task == "arm" and each.name in (
             "C8",
             "C14",
-        )  # no claim of the paper for this task
+        )  # the paper makes no such claim about this task
         expected = Verdict.NOT_APPLICABLE if exempt else verdict
         assert each.outcome.verdict is expected, (each.name, each.task, each.outcome)
         assert bool(each.outcome.instead) == (
@@ -228,7 +228,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Ten seeds of MEMES and of `TENFOLD`, and five seeds of all other labels, can refute every claim.
+    """Ten seeds of MEMES and of `TENFOLD`, and five seeds of all others, are enough to refute any claim.
 
     Claims on AntTrap are not tested here.
     """
@@ -295,9 +295,9 @@ LOWER, HIGHER = [1.0, 1.01, 1.02, 1.03, 1.04], [1.2, 1.21, 1.22, 1.23, 1.24]
 
 
 def test_claims_are_shown_by_uncorrected_and_refuted_by_corrected_p():
-    """With five seeds each, p is at least 2 / 252.
+    """With five seeds per algorithm, p-values are at least 2 / 252.
 
-    This p is small enough to refute one of six relations, but not one of seven.
+    A p-value of 2 / 252 is small enough to refute one of six relations, but not one of seven.
     """
     found = runs(a=HIGHER, b=LOWER)
     assert verdict_of(above(qd("a"), qd("b")), found, 20) is Verdict.REPRODUCED
@@ -349,7 +349,7 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
 
 
 def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs():
-    """With ten and five seeds, p is at least 2 / 3003. Holm's method multiplies it by 10, 9, ..., 1."""
+    """For ten and five seeds, p is at least 2 / 3003. Holm's method multiplies p by 10, 9, ..., 1."""
     ten = runs(a=[1.2 + i / 100 for i in range(10)], b=LOWER, c=[1.195, 1.196, 1.197, 1.198, 1.265])
     clear, close = above(qd("a"), qd("b")), above(qd("a"), qd("c"))
     outcome = all_of([clear] * 10, ten, family=True)
@@ -375,7 +375,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
 
 
 def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
-    """If a score is linear in the log of evaluations, its area is the mean of its two end values."""
+    """If a score is linear in log evaluations, its area is the mean of its first and last values."""
 
     def value(evaluations, qd_score):
         run = summary("ant", "a", 0)
@@ -393,7 +393,7 @@ def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
 
 
 def test_the_level_of_significance_can_be_changed():
-    """With four seeds per label and one pair of seeds in the wrong order, p is 0.057."""
+    """With four seeds per algorithm and one pair of seeds in the wrong order, the p-value is 0.057."""
     found = runs(a=[1.2, 1.3, 1.4, 1.05], b=[1.0, 0.9, 1.1, 0.8])
     assert verdict_of(above(qd("a"), qd("b")), found) is Verdict.INCONCLUSIVE
     assert verdict_of(above(qd("a"), qd("b"), level=0.08), found) is Verdict.REPRODUCED
@@ -449,8 +449,8 @@ def test_on_par_means_within_five_per_cent_and_at_least_means_no_lower(factor, o
     base = np.linspace(0.995, 1.005, 5)
     found = runs(a=factor * base, b=base)
     assert verdict_of(on_par(qd("a"), qd("b")), found) is on_a_par
-    # At 0.951, p is corrected for ten relations. Without this correction, the claim would be
-    # refuted.
+    # For the factor 0.951, the p-value is corrected for ten relations. Without this correction, the
+    # claim would be refuted.
     assert verdict_of(at_least(qd("a"), qd("b")), found, 10 if factor == 0.951 else 1) is no_worse
 
 

@@ -99,7 +99,7 @@ def test_only_missing_seeds_are_run(swept, asked, tmp_path):
 
 
 class Stop:
-    """A patch that sends a signal when the metrics of all runs together have a given number of rows."""
+    """A patch that sends a signal when `metrics.csv` of all runs together has a given number of rows."""
 
     def __init__(self, monkeypatch, rows, which=signal.SIGINT):
         self.rows, self._write = 0, observers.folders.append_metrics
@@ -221,7 +221,7 @@ def test_stop_runs_stops_a_run_at_the_time_limit(swept, asked, tmp_path, monkeyp
 
 
 def test_time_measurements_need_no_runs(tmp_path, monkeypatch, capsys):
-    """Each label is measured ten times, in turns. A second command does not measure again.
+    """Each algorithm is measured ten times, in turns. A second command does not measure again.
 
     The table and the verdicts use these measurements.
     """

@@ -101,14 +101,14 @@ def test_a_run_killed_during_a_correction_ends_with_the_same_files(
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
-    with pytest.raises(memes.UsageError, match="extend it with more than its 6 generations"):
+    with pytest.raises(memes.UsageError, match="is finished after 6 generations: extend it with more generations"):
         memes.resume(algorithm, out, progress=False)
 
 
 def test_a_run_killed_between_the_files_of_its_last_correction_ends_with_the_same_files(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs
 ):
-    """corrected.npz was written, but corrected.csv was not."""
+    """The process is killed after it writes corrected.npz and before it writes corrected.csv."""
     out = tmp_path / "run"
     with killed_at(1, corrections.archives, "save_correction", after=True):
         memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
@@ -162,7 +162,7 @@ def test_the_first_interrupt_saves_the_run_and_the_second_skips_the_correction(
         jax.tree.map(np.testing.assert_array_equal, memes.load_archive(twice), stopped.archive)
     printed = " ".join(capsys.readouterr().err.split())
     assert "skipping the rest of the re-evaluation" in printed
-    assert f"'memes reevaluate {twice}' does it later" in printed
+    assert f"'memes reevaluate {twice}' does this later" in printed
     for out in (once, twice):
         memes.resume(algorithm, out, progress=False)
         assert_equal_runs(whole.folder, out)

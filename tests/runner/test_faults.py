@@ -126,7 +126,7 @@ def two_seeds(out):
 
 
 def each_fault(tmp_path, fail, do, step=1):
-    """Run a function repeatedly. The disk fails at operation 0, 1, ... until all operations succeed."""
+    """Run a function until all its operations succeed. The disk fails one operation later each time."""
     for at in count(0, step):
         out = tmp_path / str(at)
         with faults.failing(at, fail) as done:
@@ -254,7 +254,7 @@ def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tm
 
 
 def test_a_sweep_reads_summaries_that_another_process_wrote_before_unlocking(tmp_path, monkeypatch):
-    """The other process finishes its runs just before this process locks the folder."""
+    """Another process finishes its runs just before this process locks the folder."""
 
     @contextmanager
     def later(folder):

@@ -95,7 +95,7 @@ def at_once(x):
 
 
 def arm_on_host(keys, x):
-    """Evaluate the arm with the same compiled program for any number of rows."""
+    """Evaluate the arm with the same compiled program for any batch size."""
     exact = at_once(np.resize(x, (128, ARM.dim)))
     return np.asarray(exact.fitness)[: len(x)], np.asarray(exact.feature)[: len(x)]
 
@@ -120,7 +120,7 @@ def test_a_simulator_that_raises_occasionally_loses_only_those_rows(capsys):
 
 
 def test_rows_that_raise_are_found_at_any_position():
-    """Failing rows may be adjacent, fill one half of a batch, or be all rows of a small batch."""
+    """Failing evaluations may be adjacent, fill one half of a batch, or fill a whole small batch."""
     bad = np.array([0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], bool)
 
     def simulate(keys, x):
@@ -152,7 +152,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_ends_the_run():
 
 
 def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
-    """An occasional exception affects only some rows. If all calls raise, the run can be resumed."""
+    """A rare exception affects only some evaluations. If all calls raise, the run can be resumed."""
     refused = [0.8]
 
     def simulate(x):

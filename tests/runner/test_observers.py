@@ -64,7 +64,7 @@ class Notes:
 
 
 def test_a_small_observer_stops_a_run(example, whole, tmp_path):
-    """The run stops at the same generation for all durations of device calls."""
+    """The run stops at the same generation, whatever the duration of device calls."""
     coverage = whole.metrics["coverage"]
     grown = np.flatnonzero(np.diff(coverage, prepend=0)) + 1  # the generations in which coverage grew
     quiet = next(g for g in range(10, 41, 10) if grown[grown <= g][-1] <= g - 5)

@@ -239,7 +239,7 @@ def test_a_finished_run_can_only_be_extended(algorithm, whole, tmp_path):
 
 
 def test_a_history_of_everything_grows_if_the_run_is_extended(tmp_path, assert_equal_runs):
-    """An extended run ends with the same files as a run that was started with this length."""
+    """An extended run ends with the same files as a run that was started with the final length."""
 
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
     memes.run(algorithm, out=tmp_path / "cut", **OPTIONS | {"generations": 4})

@@ -18,8 +18,8 @@ from memes.store.schema import RunConfig
 class Device:
     """A simulated program whose generations take `cost` seconds on a simulated clock.
 
-    A call returns immediately, or at its end if `blocks` is true. The task is evaluated on the device,
-    or on the host if `jit` is false.
+    A call returns immediately, or when its generations are done if `blocks` is true. The task is
+    evaluated on the device, or on the host if `jit` is false.
     """
 
     def __init__(self, monkeypatch, *, cost=1e-6, blocks=False, jit=True):
@@ -78,7 +78,7 @@ def test_calls_end_when_an_observer_is_due_and_cover_all_generations(
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("cost", [1e-6, 0.0039, 0.03, 0.41, 20.0])
 def test_calls_take_the_requested_time(monkeypatch, cost, blocks):
-    """Calls start with one generation, and grow up to the requested time or to `MOST` generations."""
+    """Calls grow from one generation until they take the requested time or have `MOST` generations."""
     device = Device(monkeypatch, cost=cost, blocks=blocks)
     seen = call(device, 5000, aim=2.0)
     wanted = np.clip(int(2.0 / cost), 1, MOST)

@@ -86,7 +86,7 @@ def send(which):
 
 @pytest.fixture
 def compiled(traced_once):
-    """Return a list that receives the name of each function that is compiled from now on."""
+    """Return a list to which the name of each function is added when the function is compiled."""
     names = []
 
     def note(event, seconds, fun_name="", **about):

@@ -66,7 +66,7 @@ def first_rows(run, n):
 
 
 def rewrite(file: Path, **changed) -> None:
-    """Change arrays of a checkpoint, such that the checksums in the zip file remain valid."""
+    """Change arrays of a checkpoint so that the checksums in the zip file remain valid."""
     with np.load(file) as data:
         arrays = dict(data)
     np.savez(file, **arrays | changed)
@@ -277,7 +277,10 @@ def test_damaged_checkpoints_do_not_replace_new_ones(folder):
 
 
 def forged_log(folder, part, name, change):
-    """Keep only the last checkpoint. Change a column of its log, or remove it if `change` is None."""
+    """Keep only the last checkpoint, and change a column of its log.
+
+    If `change` is None, the column is removed.
+    """
     older, file = sorted(folder.glob("checkpoints/*.npz"))
     older.unlink()
     about, state, parts = checkpoint._read(file)

@@ -95,7 +95,7 @@ def test_lifespans_are_the_ages_at_resets(saved):
 
 
 def test_the_longest_life_of_each_lane_and_the_mean_of_the_paper(saved):
-    """The paper's mean life of a lane with n resets is (n - 1) / n times the longest life."""
+    """The paper defines the mean life of a lane with n resets as (n - 1) / n times its longest life."""
     read = load_summary(saved.folder / "summary.json")
     for code, kind in enumerate(("exploit", "explore")):
         longest, means = [], []

@@ -31,7 +31,7 @@ def test_entries_have_mean_0_variance_1_and_are_uncorrelated(rank):
 
 
 def test_without_blocks_noise_is_one_nearly_square_matrix():
-    noise = drawn(1, n=2, blocks=None, dim=50)  # a matrix of 7 x 8, of which the last entries are unused
+    noise = drawn(1, n=2, blocks=None, dim=50)  # a matrix of 7 x 8, whose last entries are unused
     for row in noise:
         assert np.linalg.matrix_rank(row[:48].reshape(6, 8), tol=1e-4) == 1
 

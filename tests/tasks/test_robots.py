@@ -251,8 +251,8 @@ PLANAR = """<joint type="slide" axis="{first}"/><joint type="slide" axis="{secon
   <joint name="pitch" axis="0 1 0"/>"""
 
 
-# Root joints of the robot, their actuator, entries of qpos that policies do not observe, and entries
-# without noise.
+# Each case has the root joints of the robot, the actuator of these joints, the entries of qpos that
+# policies do not observe, and the entries of qpos without noise.
 @pytest.mark.parametrize(
     ("root", "motor", "hidden", "base"),
     [

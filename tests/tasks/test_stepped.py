@@ -121,7 +121,7 @@ def test_policy_gradients_can_learn_from_transitions():
 def test_wrong_environments_and_options_are_refused(monkeypatch):
     with pytest.raises(UsageError, match=r"must return 2 numbers, .* got shape \(1,\)"):
         task(Walk(), measure=lambda state: state.data[:1])
-    with pytest.raises(UsageError, match="observation_size of task 'walk' is 5, and its observation"):
+    with pytest.raises(UsageError, match="observation_size of task 'walk' is 5, but its observation"):
         task(Wrong())
     with pytest.raises(UsageError, match=r"must have reset, step, .* got one without reset, step, obs"):
         task(None)

@@ -1,4 +1,4 @@
-"""The page in a real browser: Chromium of Debian, which renders in software."""
+"""The page in a real browser: Debian's Chromium, which renders without a GPU."""
 
 import io
 import json

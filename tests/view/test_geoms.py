@@ -41,7 +41,7 @@ def model():
 
 @pytest.mark.parametrize("geom", range(7), ids=NAMES)
 def test_rays_of_mujoco_hit_the_surface_of_the_mesh(model, geom):
-    """MuJoCo's rays from outside hit each geom at points on its mesh.
+    """Rays that MuJoCo casts from outside hit each geom at points on its mesh.
 
     The meshes of round shapes are slightly smaller than these shapes.
     """

@@ -217,7 +217,7 @@ def test_a_version_of_viser_that_bypasses_the_guard_serves_nothing(monkeypatch):
 
 
 def private_names():
-    """For each required name, yield its owner, the name, and the entry of `missing` if it is absent."""
+    """Yield the owner of each required name, the name, and the entry of `missing` for this name."""
     for name, fields in (server.ACCEPTED | server.SENT).items():
         yield viser._messages, name, name
         yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)

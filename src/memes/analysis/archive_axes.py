@@ -1,10 +1,10 @@
-"""Drawing of archives and maps into the axes of a figure.
+"""Functions that draw archives and maps into the axes of a figure.
 
-The drawing of an archive depends on its cells:
+The kind of drawing depends on the cells of the archive:
 
-- For one feature, a curve of fitness over the feature.
-- For two features, or for a grid with up to six features, an image made by `render`, with axes.
-- For all other archives, parallel axes with one line per elite.
+- An archive with one feature is drawn as a curve of fitness over the feature.
+- An archive with two features, or a grid with up to six features, is drawn as an image with axes.
+- All other archives are drawn in parallel axes, with one line per elite.
 """
 
 from __future__ import annotations

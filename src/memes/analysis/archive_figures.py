@@ -22,7 +22,7 @@ from memes.task import Map, numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """For each label, draw the archive of the run with the median QD-score.
+    """Draw one archive per label: the archive of the run with the median QD-score.
 
     If the run was corrected, its corrected archive is drawn below. All archives share a colour scale.
     """

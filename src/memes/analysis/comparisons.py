@@ -84,7 +84,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
 
 
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
-    """Draw the scores of all seeds with median and interval, for the `main_view` of each task."""
+    """Draw the scores of all seeds with their median and interval, for the `main_view` of each task."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
     figure = Picture(WIDTH, sum(heights))
     panels = figure.subplots(
@@ -126,7 +126,7 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the loss of each measure by correction, for labels whose runs are all corrected."""
+    """Draw the archive loss of each measure, for labels whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
@@ -193,7 +193,7 @@ def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
 
 
 def _labels_of(groups: Groups, condition: Callable[[Sequence[Summary]], bool]) -> Groups:
-    """Keep only labels whose runs fulfil a condition, and only tasks with such labels."""
+    """Keep only the labels whose runs fulfil a condition, and only the tasks that have such labels."""
     kept = {
         task: {label: runs for label, runs in labels.items() if condition(runs)}
         for task, labels in groups.items()
@@ -209,7 +209,7 @@ def _curves(
     title: Callable[[str, Sequence[Summary]], str],
     **options: Any,
 ) -> Figure:
-    """Draw the median and quartiles over the seeds, up to the end of the shortest run.
+    """Draw the median and the quartiles of columns over the seeds, up to the end of the shortest run.
 
     Args:
         groups: The runs.
@@ -246,7 +246,7 @@ def _curves(
 
 
 def _draw_band(axes: Axes, runs: Sequence[Summary], by: str, column: str, look: Look) -> None:
-    """Draw the median and quartiles over the runs, with linear interpolation of each run."""
+    """Draw the median and the quartiles of a column over linearly interpolated runs."""
     curves = []
     for run in runs:
         known = np.isfinite(run.curves.get(column, np.full(len(run.curves[by]), np.nan)))

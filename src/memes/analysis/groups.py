@@ -18,10 +18,10 @@ from memes.store.summary import Summary
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 PLACES = {"generation": "generations", "evaluations": "evaluations"}  # columns for comparison points
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
-# Maximum age of a score, as a share of the generations or evaluations at which runs are compared.
+# Maximum age of a score, relative to the number of generations or evaluations at the comparison point.
 SLACK = 0.15
-# Amounts within this factor are treated as equal. Evaluations differ between algorithms, because MEMES
-# also evaluates the means of its lanes.
+# Numbers that differ by at most this factor are treated as equal. The numbers of evaluations of
+# algorithms differ, because MEMES also evaluates the means of its lanes.
 ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
 # `Labels` contains the runs of one task by label, and `Groups` contains the runs of all tasks by task
@@ -85,7 +85,7 @@ def _place(run: Summary) -> tuple[int, str]:
 
 
 def all_labels(groups: Groups) -> list[str]:
-    """List the labels of all tasks in the order of display."""
+    """List the labels of all tasks, in the order in which they are displayed."""
     places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
     return sorted(places, key=lambda label: places[label])
 
@@ -250,6 +250,6 @@ def _has_correction(run: Summary, by: str, amount: float) -> bool:
 
 
 def main_view(labels: Labels) -> View:
-    """Return the view "corrected" if all runs are corrected, or otherwise the view "generations"."""
+    """Return the view "corrected" if all runs are corrected, and the view "generations" otherwise."""
     name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
     return next(view for view in views(labels) if view.name == name)

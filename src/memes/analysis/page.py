@@ -13,7 +13,7 @@ from memes.store.folder import Run
 
 
 def numbers(run: Run) -> dict[str, str]:
-    """Return the main facts about a run, as strings by name."""
+    """Return the main facts about a run as strings, with their names as keys."""
     elites, cells = int(run.archive.occupied.sum()), run.archive.cells.count
     found = {"elites": f"{elites:,} of {cells:,} cells ({elites / cells:.1%})"}
     if elites:

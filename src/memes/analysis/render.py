@@ -2,13 +2,13 @@
 
 `layout` assigns the cells to pixels. `render` colours each pixel by the value of its cell.
 
-One or two features span the image. A grid with more features is shown as a grid of grids. The first two
-features span the innermost grids. The next two features span the grids of innermost grids, and so on. If
-the number of features is odd, the image has one block per interval of the last feature. These blocks are
-arranged in rows from the top left.
+An image has one or two features as its axes. A grid with more features is shown as a grid of grids. The
+first two features are the axes of the innermost grids. The next two features are the axes along which
+these grids are arranged, and so on. If the number of features is odd, the image has one block per
+interval of the last feature. The blocks are arranged in rows, starting at the top left.
 
-A tile is a part of the image with one colour. Cells that do not differ in the features that span the
-image share a tile. The tile shows the fittest of these cells.
+A tile is a part of the image with one colour. Cells share a tile if they differ only in features that
+are not axes of the image. A tile shows its fittest cell.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from memes.task import Map
 
 SIDE = 900  # approximate number of pixels of the longer side
 MOST_TILES = 400  # maximum number of tiles per side
-BETWEEN = -1  # marks pixels between blocks, which have no tile
-TITLE = 0.05  # height of the space above separate blocks, as a fraction of the side
+BETWEEN = -1  # marks pixels that have no tile, because they lie between blocks
+TITLE = 0.05  # height of the space for titles above blocks, as a fraction of the side
 OUTLIER = 3.0  # distance of outliers from the quartiles, in units of the interquartile range
 FAR = 10.0  # walls are clipped at this distance, in units of the image size
 CHOSEN = ((255, 80, 50), (70, 170, 255))  # outlines of the first and the second chosen tile
@@ -57,7 +57,7 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 class ColourScale(NamedTuple):
     """A colour map for values from `low` to `high`.
 
-    Values beyond the ends named by `extend` ("neither", "min", "max" or "both") are clipped.
+    `extend` names the ends of the range at which values are clipped: "neither", "min", "max" or "both".
     """
 
     low: float = 0.0
@@ -90,7 +90,7 @@ def fitness_of(archive: Archive) -> np.ndarray:
 
 
 class Block(NamedTuple):
-    """A block of an image. Each block shows one interval of the last feature.
+    """A block of an image, which shows one interval of the last feature.
 
     Attributes:
         x: Horizontal centre, as a fraction of the width of the image.
@@ -106,12 +106,12 @@ class Block(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The interval as text."""
+        """The interval, as text."""
         return f"{self.low:.2g} \N{EN DASH} {self.high:.2g}"
 
     @property
     def beginning(self) -> str:
-        """The start of the interval as text, which fits above narrow blocks."""
+        """The start of the interval, as a short text that fits above a narrow block."""
         return f"{self.low:.2g} ..."
 
 
@@ -122,12 +122,13 @@ class TileLayout:
     Attributes:
         tile: Tile of each pixel, int[H, W], with the top row first; `BETWEEN` for pixels without a tile.
         of_cell: Tile of each cell, int[c].
-        features: Features that span the image. Empty for a grid of grids.
-        along: Features along x and features along y, with the outermost features first.
+        features: Features that are the axes of the image. Empty for a grid of grids.
+        along: Features along the x axis, and features along the y axis. The outermost feature of each
+            axis is first.
         blocks: Blocks for the intervals of the last feature. Empty unless a grid of grids has an odd
             number of features.
-        walls: Walls of a map. Their corners are fractions of the width and height, measured from the
-            lower left.
+        walls: Walls of the map of a task. The corners of each wall are fractions of the width and
+            height, measured from the lower left.
     """
 
     tile: np.ndarray
@@ -145,7 +146,7 @@ class TileLayout:
 
     @cached_property
     def centre(self) -> np.ndarray:
-        """The centres [t, 2] of the tiles, as fractions of the width and height from the lower left."""
+        """The centres [t, 2] of the tiles, as fractions of the width and height, from the lower left."""
         height, width = self.tile.shape
         y, x = np.nonzero(self.tile != BETWEEN)
         tile = self.tile[y, x]
@@ -190,7 +191,8 @@ class TileLayout:
     def outline(self, tile: int) -> np.ndarray:
         """Return a mask of the pixels around a tile, bool[H, W].
 
-        At an edge of the image, the mask contains pixels of the tile itself.
+        If the tile touches an edge of the image, the mask also contains the pixels of the tile at this
+        edge.
         """
         inside, width = self.tile == tile, max(1, max(self.tile.shape) // 200)
         spread = np.zeros_like(np.pad(inside, width))
@@ -204,7 +206,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Return True if the cells are a grid of three to six features, shown as a grid of grids."""
+    """Return True for a grid of three to six features that is shown as a grid of grids."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 
@@ -212,12 +214,13 @@ def is_nested(cells: Cells) -> TypeGuard[Grid]:
 def layout(
     cells: Cells, features: tuple[int, ...] = (), *, place: Map | None = None, side: int = SIDE
 ) -> TileLayout:
-    """Assign cells to the pixels of an image of one or two features, or of a grid of grids.
+    """Assign the cells to the pixels of an image of one or two features, or of a grid of grids.
 
     Args:
         cells: The cells.
-        features: Features that span the image; by default, all features.
-        place: Map of the task. An image of the first two features has the map's proportions and walls.
+        features: Features that are the axes of the image; by default, all features.
+        place: Map of the task. If the axes are the first two features, the image has the proportions and
+            the walls of the map.
         side: Approximate number of pixels along the longer side.
     """
     k = len(cells.low)
@@ -243,7 +246,7 @@ def _plane(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the tile of each pixel and the tile of each cell, for an image of one or two features.
 
-    `size` is the width and height of the image.
+    `size` is the width and the height of the image in pixels.
     """
     k, low, high = len(cells.low), np.asarray(cells.low), np.asarray(cells.high)
     if not isinstance(cells, Grid) and len(features) == k:
@@ -286,7 +289,7 @@ def _nested(cells: Grid, side: int) -> TileLayout:
 
 
 def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLayout:
-    """Arrange blocks for the intervals of the last feature in rows, with space for titles above them."""
+    """Arrange one block per interval of the last feature in rows, with space for a title above each."""
     n, (height, width) = cells.shape[-1], block.tile.shape
     rows, beside, above = -(-n // columns), side // 60, round(side * TITLE)
     size = rows * (height + above), columns * (width + beside) - beside
@@ -302,24 +305,24 @@ def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLay
 
 
 def _columns(blocks: int) -> int:
-    """Choose the number of blocks per row, so that the image is nearly square with few empty places."""
+    """Choose how many blocks each row has, so that the image is nearly square with few empty places."""
     about = math.ceil(math.sqrt(blocks))
     return min((about, about + 1), key=lambda columns: -blocks % columns)
 
 
 def _numbers(shape: Sequence[int], across: Sequence[int], up: Sequence[int]) -> np.ndarray:
-    """Return the cell numbers of a grid by position [x, y] in the grid of grids."""
+    """Return the index of the cell at each position [x, y] of a grid of grids."""
     numbers = np.arange(math.prod(shape)).reshape(shape).transpose([*across, *up])
     return numbers.reshape(math.prod(shape[i] for i in across), -1)
 
 
 def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
-    """Return the cell that each pixel along one side shows, int[n], or `BETWEEN` in gaps.
+    """Return the position of each pixel's cell along one side, int[n]; `BETWEEN` for pixels in gaps.
 
     Args:
-        counts: Number of cells per innermost block, followed by the number of inner blocks per block
-            for each outer level.
-        size: Approximate number of pixels.
+        counts: Number of parts of a block along this side, for each level from the innermost to the
+            outermost. The parts of an innermost block are cells.
+        size: Approximate number of pixels along this side.
         gap: Number of pixels between the innermost blocks. Gaps between outer blocks are wider.
     """
     index, cells = np.arange(counts[0]).repeat(max(1, size // math.prod(counts))), counts[0]
@@ -332,9 +335,9 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
 
 
 def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
-    """Return the cell among `occupied` whose features are nearest to the features of a tile.
+    """Return the cell among `occupied` whose centre is nearest to the cells of a tile.
 
-    The distance uses only the features that span the image, scaled by their bounds.
+    Distances are measured along the features that the image shows, in units of the feature bounds.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     unit = (centres(cells) - low) / (high - low)
@@ -355,15 +358,15 @@ def render(
     chosen: Sequence[int | None] = (),
     palette: Palette = PRINT,
 ) -> np.ndarray:
-    """Draw cells in the colours of their values, as an image uint8[H, W, 3].
+    """Return an image uint8[H, W, 3] whose colours show the values of the cells.
 
     Args:
         at: Layout of the cells.
         values: Value of each cell, [c]; NaN for empty cells.
         scale: Colour scale of the values.
-        fitness: Fitness by which each tile selects the cell to show, [c]; by default, the values.
-        recent: How much each cell is lightened because of a recent change, from 0 to 1, [c].
-        chosen: Cells to outline.
+        fitness: Fitness of each cell, [c]; by default, `values`. Each tile shows its fittest cell.
+        recent: Weight of the colour of recent changes in each cell, from 0 to 1, [c].
+        chosen: Up to two cells to outline. Entries that are None are skipped.
         palette: Colours of empty cells, gaps, walls and recent changes.
     """
     best = at.fittest(values if fitness is None else fitness)

@@ -72,7 +72,7 @@ def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
 def show(comparison: ComparedRuns, console: Console) -> None:
     """Print tables of medians, interquartile means and tests, and the notes.
 
-    Means and tests are printed only for the main view of each task.
+    Means and tests are printed only for the main comparison point of each task.
     """
     main = {(task, main_view(labels).name) for task, labels in comparison.groups.items()}
     scores, tests = (
@@ -87,7 +87,7 @@ def show(comparison: ComparedRuns, console: Console) -> None:
 
 
 def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
-    """Write the tables, the figures and a page of all results into a folder, and return the PNG files.
+    """Write the tables, the figures and a page of all results to a folder, and return the PNG files.
 
     The files of an earlier comparison in the folder are replaced.
     """
@@ -137,7 +137,7 @@ def _files_of(figures: Iterable[str]) -> set[str]:
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
-    """Make one table of medians or means per task and view.
+    """Make one table of medians or means per task and comparison point.
 
     Each table has one row per label and one column per measure.
     """
@@ -156,7 +156,7 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
 
 
 def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
-    """Make one table of tests per task and view.
+    """Make one table of tests per task and comparison point.
 
     Each table has one row per pair of labels and one column per measure. If there are more than `most`
     pairs, only the pairs that contain the first label are shown.
@@ -176,7 +176,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Make tables from table cells, which are given as (title, head of the row, cell)."""
+    """Make tables from entries (title of the table, head of the row, further columns of the row)."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))
@@ -185,9 +185,9 @@ def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tabl
 
 
 def other_tables(rows: dict[str, list[Row]]) -> Tables:
-    """Make the tables of lifespans, steps and times. Empty tables are omitted."""
+    """Make the tables of lifespans, parent-offspring distances and times. Omit empty tables."""
     kinds = [(row["task"], row["label"], row["kind"]) for row in rows["lifespans"]]
-    telling = [  # the row of all resets is redundant if there is only one reason
+    telling = [  # the row for all resets is redundant if all resets have the same reason
         row
         for row, kind in zip(rows["lifespans"], kinds, strict=True)
         if row["reason"] != "all" or kinds.count(kind) > 2
@@ -212,8 +212,8 @@ def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTa
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        # Words of headers and numbers are never broken. A numeric column with intervals on separate
-        # lines is not wrapped if its lines contain no spaces.
+        # Lines are never broken within a number or within a word of a header. If a numeric column has
+        # intervals on separate lines, and its lines contain no spaces, the column is not wrapped.
         parts = [part for line in lines for part in line[head].splitlines()]
         words = [word for part in (head, *(parts if numeric else ())) for word in part.split()]
         whole = numeric and len(parts) > len(lines) and not any(" " in part for part in parts)
@@ -265,7 +265,7 @@ def _numeric(lines: list[dict[str, str]], head: str) -> bool:
 
 
 def _write_csv(file: Path, rows: Sequence[Row]) -> None:
-    """Write rows with equal keys as a CSV file. NaN and None become empty fields."""
+    """Write rows with the same keys to a CSV file. NaN and None become empty fields."""
 
     def field(value: Any) -> Any:
         if isinstance(value, float):

@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 LEVEL = 0.95
 SIGNIFICANT = 0.05
 RESAMPLES = 20_000  # with fewer resamples, intervals would depend visibly on the random numbers
-EXACT = 25  # largest number of values per side for which the rank-sum test is exact
+EXACT = 25  # largest number of values per sample for which the rank-sum test is exact
 
 
 class Estimate(NamedTuple):
-    """A statistic of `n` values with its interval. The interval is NaN for fewer than two values."""
+    """A statistic of `n` values, and its interval. The interval is NaN for fewer than two values."""
 
     value: float
     low: float
@@ -52,7 +52,7 @@ def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Estimate:
-    """Estimate a statistic by resampling with a fixed seed, so that tables can be reproduced."""
+    """Compute a statistic and its bootstrap interval. The seed is fixed, so tables can be reproduced."""
     found = [_finite(values) for values in samples]
     n = min(values.size for values in found)
     value = float(statistic(*found, axis=-1)) if n else math.nan
@@ -83,10 +83,10 @@ def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
 
 
 def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
-    """Compute the two-sided p-value of the Wilcoxon rank-sum test for `a[n]` against `b[m]`.
+    """Compute the two-sided p-value of the Wilcoxon rank-sum test for the samples `a[n]` and `b[m]`.
 
-    The test is exact if there are no ties and each side has at most 25 values. Otherwise it uses a
-    normal approximation. The result is NaN if either side has fewer than two values.
+    The test is exact if there are no ties and each sample has at most 25 values. Otherwise, the test
+    uses a normal approximation. The result is NaN if a sample has fewer than two values.
     """
     one, other = _finite(a), _finite(b)
     if min(one.size, other.size) < 2:
@@ -101,9 +101,9 @@ def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
-    """Compute the two-sided p-value of Fisher's exact test for `a` out of `of_a` and `b` out of `of_b`.
+    """Compute the two-sided p-value of Fisher's exact test for the shares `a / of_a` and `b / of_b`.
 
-    The result is NaN if either side has fewer than two values.
+    The result is NaN if `of_a` or `of_b` is less than 2.
     """
     if min(of_a, of_b) < 2:
         return math.nan
@@ -123,12 +123,12 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def corrected_p(p: float, comparisons: int) -> float:
-    """Correct a p-value for a number of comparisons by Bonferroni's method."""
+    """Correct a p-value for multiple comparisons by Bonferroni's method."""
     return min(1.0, p * comparisons) if math.isfinite(p) else math.nan
 
 
 def smallest_p(n: int, m: int) -> float:
-    """Compute the smallest p-value that `rank_sum` can give for n and m values without ties."""
+    """Compute the smallest p-value that `rank_sum` can return for n and m values without ties."""
     return 2 / math.comb(n + m, n) if min(n, m) >= 2 else math.nan
 
 

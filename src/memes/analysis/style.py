@@ -34,7 +34,7 @@ ALGORITHMS = (
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
-WIDTH = 7.2  # width of a page with two columns in inches
+WIDTH = 7.2  # width of a two-column page, in inches
 PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 
 
@@ -51,7 +51,7 @@ class Picture(Figure):
 
 
 class Look(NamedTuple):
-    """A colour, a line style and a marker. Lines and markers distinguish labels in black and white."""
+    """A colour, a line style and a marker. Styles and markers distinguish labels without colours."""
 
     colour: str
     line: LineStyle
@@ -79,12 +79,12 @@ def colour(i: int) -> str:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Return a context in which figures are made and saved in the style of `print.mplstyle`."""
+    """Return a context manager that applies the style `print.mplstyle` to figures."""
     return style.context("memes.analysis.print")
 
 
 def save(figure: Figure, file: Path) -> Path:
-    """Write a figure as PNG and PDF, and return the PNG file. Equal figures have identical files."""
+    """Write a figure as PNG and PDF, and return the PNG file. Equal figures produce identical files."""
     png = file.with_name(f"{file.name}.png")
     with styled():
         replace_file(png, partial(figure.savefig, dpi=200))

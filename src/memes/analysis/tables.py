@@ -1,6 +1,6 @@
 """The tables of a comparison, as rows of plain values, and the notes of the comparison.
 
-There is one function per table. Notes describe conclusions that the runs do not support.
+There is one function per table. The notes warn of conclusions that the runs do not support.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def all_tables(groups: Groups) -> dict[str, list[Row]]:
 
 
 def scores(groups: Groups) -> list[Row]:
-    """List the median and the interquartile mean of every measure over the seeds, in every view."""
+    """List medians and interquartile means over the seeds, per measure and comparison point."""
     return [
         {"task": task, "label": label, "view": view.name, "where": view.words, "measure": measure}
         | {"evaluations": evaluations_of(groups[task], view)[label]}
@@ -55,7 +55,7 @@ def scores(groups: Groups) -> list[Row]:
 
 
 def tests(groups: Groups) -> list[Row]:
-    """List rank-sum tests between the labels of a task, for every measure in every view.
+    """List rank-sum tests between the labels of a task, per measure and comparison point.
 
     p-values are corrected for the number of pairs of labels of the task.
     """
@@ -74,7 +74,7 @@ def tests(groups: Groups) -> list[Row]:
 
 
 def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[float]]]]:
-    """Yield (task, view, measure, values by label) for every measure in every view."""
+    """Yield (task, view, measure, values by label) for every measure of every view."""
     for task, labels in groups.items():
         for view in views(labels):
             for measure in view.measures:
@@ -102,7 +102,7 @@ def lifespans(groups: Groups) -> list[Row]:
 
 
 def steps(groups: Groups) -> list[Row]:
-    """List distances from parents to offspring in cell widths, as medians over the seeds."""
+    """List parent-offspring distances in cell widths, as medians over the seeds."""
     return [
         {"task": task, "label": label, "kind": kind}
         | _estimate("distance", interval([run.steps[kind] for run in runs if kind in run.steps]))

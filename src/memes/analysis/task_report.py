@@ -35,10 +35,10 @@ ROWS_ELSEWHERE = 16_384
 PATIENCE = 5.0
 
 # docs/howto/choose.md gives the evidence for these limits.
-PAPER = 2000 * 16_384  # evaluations of a run in the paper
+PAPER = 2000 * 16_384  # number of evaluations of a run in the paper
 LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
-MANY = 7_000_000  # evaluations from which evolution strategies are better than MAP-Elites
-SOME = 500_000  # evaluations from which MAP-Elites on uncertain tasks should resample offspring
+MANY = 7_000_000  # above this number of evaluations, evolution strategies are better than MAP-Elites
+SOME = 500_000  # above this number, MAP-Elites should resample offspring on uncertain tasks
 FEW_PARAMETERS = 100
 GENERATIONS = 64  # minimum number of generations of MAP-Elites, which limits its batch size
 SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite
@@ -71,9 +71,9 @@ class Advice(NamedTuple):
         options: Options of the preset that differ from its defaults.
         evaluations: Number of evaluations of the search.
         reevaluations: Maximum number of evaluations of the final correction; 0 for a deterministic task.
-        limited: Whether the run must set a limit, so that the correction takes no longer than the
-            search.
-        seconds: Total time of the evaluations.
+        limited: Whether the run must limit the correction, because the re-evaluation of all elites would
+            take longer than the search.
+        seconds: Total time of the evaluations, in seconds.
         reason: Reason for the choice of the algorithm.
     """
 
@@ -87,7 +87,7 @@ class Advice(NamedTuple):
     reason: str
 
     def in_python(self) -> str:
-        """Write the run as a Python expression, in which the task is called `task`."""
+        """Return the run as a Python expression, in which the task is called `task`."""
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         corrections = [f"samples={SAMPLES[self.scale]}"] if self.scale == "laptop" else []
         corrections += ["limit=1.0"] if self.limited else []
@@ -97,7 +97,7 @@ class Advice(NamedTuple):
         return f"memes.run({built}, evaluations={self.evaluations}{watched})"
 
     def on_command_line(self, task: str) -> str:
-        """Write the run as a command for the task of this name."""
+        """Return the run as a command for the task of this name."""
         scale = ["--scale laptop"] if self.scale == "laptop" else []
         options = [f"--{name.replace('_', '-')} {value}" for name, value in self.options.items()]
         limit = ["--reevaluate-limit 1"] if self.limited else []
@@ -127,8 +127,8 @@ class TaskReport:
         faults: Number of evaluations with each `Fault`.
         reached: Number of cells that contain at least one of the genotypes.
         findings: Problems of the task, with remedies.
-        advice: A run that fits the budget.
-        command: The advised run as a command or as a Python expression.
+        advice: The suggested run, which fits the budget.
+        command: The suggested run, as a command or as a Python expression.
     """
 
     task: Task
@@ -207,7 +207,7 @@ def _size(number: int) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Format a time that may be very short, such as 2.1 us, 15 ms or 3.2 s."""
+    """Format a time with a suitable unit, such as 2.1 us, 15 ms or 3.2 s."""
     units = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
     unit = next((unit for unit, size in units.items() if seconds >= size), "us")
     return f"{seconds / units[unit]:.3g} {unit}"
@@ -300,7 +300,7 @@ def check(
 
 
 class Timing(NamedTuple):
-    """Cost of evaluations in batches of size `rows`.
+    """The cost of evaluations in batches of size `rows`.
 
     Attributes:
         seconds: Time per evaluation.
@@ -401,7 +401,7 @@ def advise(
         task: The task.
         cells: Number of cells of the archive.
         seconds: Time per evaluation.
-        uncertain: Whether the task is uncertain, so that the archive will be corrected.
+        uncertain: Whether the task is uncertain. If it is, the archive will be corrected.
         gpu: Whether the device is fast enough for the batch sizes of the paper.
         evaluations: Budget of evaluations.
         includes_corrections: Whether the budget includes the re-evaluation of the archive.
@@ -426,7 +426,7 @@ def advise(
 
 
 def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]:
-    """Choose an algorithm for a number of evaluations, and return the choice and its reason."""
+    """Choose an algorithm for a number of evaluations, and return its name and the reason."""
     if uncertain:
         if evaluations < SOME:
             return "me", f"MAP-Elites is better below {SOME:,} evaluations, even on uncertain tasks"

@@ -90,7 +90,7 @@ def check(arguments: list[str]) -> int:
 
 
 def _words(option: str, value: Any) -> list[str]:
-    """Return the words of a command line that set an option to a value."""
+    """Return the command-line arguments that set an option to a value."""
     flag = option.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]

@@ -64,7 +64,7 @@ def compare(
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """Return the first default folder. Unless `overwrite` is True, skip folders that are not empty."""
+    """Return the first default folder. If `overwrite` is False, skip folders that are not empty."""
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)
@@ -72,7 +72,7 @@ def _free_folder(overwrite: bool) -> Path:
 
 
 def _labelled(word: str) -> tuple[str, str]:
-    """Split LABEL=RUN into label and run. The label is empty if the whole word is a path."""
+    """Split LABEL=RUN into label and run. The label is empty if the whole argument is a path."""
     label, equals, run = word.partition("=")
     named = bool(label and equals) and "/" not in label and not os.path.lexists(word)
     return (label, run) if named else ("", word)

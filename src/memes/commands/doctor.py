@@ -82,7 +82,7 @@ def report() -> Iterator[str]:
 
 
 def self_check() -> dict[str, Callable[[], str]]:
-    """Return the checks for the installed packages by name.
+    """Return the checks for the installed packages, by the name of the check.
 
     Each check returns a description of its result, or raises an exception.
     """
@@ -132,7 +132,7 @@ def _check_physics() -> str:
 
 
 def _check_fidelity() -> str:
-    """Compare timesteps of the ant at each level of fidelity with a converged solver, in float64."""
+    """Compare each level of fidelity with a converged solver over time steps of the ant, in float64."""
     from importlib import resources
 
     import numpy as np

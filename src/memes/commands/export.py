@@ -28,8 +28,9 @@ def export(
     Args:
         run: Folder of the run.
         to: Format of the files. csv and parquet write one file per table, and npz writes one file.
-            tensorboard writes the metrics as an event file. policy writes the neural policy of one elite
-            for NumPy. Only parquet and npz include genotypes and extras with several numbers per elite.
+            tensorboard writes the metrics as an event file. policy writes the neural network of one
+            elite for use with NumPy. Only parquet and npz include genotypes and extras with several
+            numbers per elite.
         out: Folder for the files. It must not contain files with the same names. By default, files are
             written to export/ in the folder of the run, where existing files are replaced.
         cell: Cell of the elite for --to policy, as an index or as grid coordinates. By default, the

@@ -72,8 +72,8 @@ def overview() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command, and return the exit code.
 
-    The code is 2 after incorrect usage, and 1 after other failures, such as a full disk. In both cases,
-    an error message is printed. Errors of the library itself print a traceback.
+    The exit code is 2 after incorrect usage, and 1 after other failures, such as a full disk. In both
+    cases, an error message is printed. Errors of the library itself print a traceback.
     """
     words = sys.argv[1:] if arguments is None else arguments
     _open_streams()
@@ -106,7 +106,7 @@ def _open_streams() -> None:
 
 
 def _culprit(error: BaseException) -> str | None:
-    """Return the environment variable that caused a library to raise an exception, if there is one."""
+    """Return the environment variable that caused an exception in a library, or None."""
     names = [name for name in os.environ if name.startswith(VARIABLES)]
     named = [name for name in names if name in str(error).upper()]  # JAX's flags are in lower case
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -122,7 +122,7 @@ def _tell(sentence: str) -> None:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print warnings without the line of code that raised them."""
+    """Print warnings without the lines of code that issued them."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 

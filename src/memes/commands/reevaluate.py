@@ -83,7 +83,7 @@ def reevaluate(
 
 
 def evaluates_alike(task: Task, archive: Archive) -> bool:
-    """Return True if evaluations of a few elites do not depend on the key."""
+    """Return True if evaluations of a few elites give the same result for different keys."""
     x = np.asarray(archive.genotypes)[np.asarray(archive.occupied)][:ELITES]
     function = jax.jit(partial(evaluate, task)) if task.jit else partial(evaluate, task)
     if not len(x):
@@ -93,7 +93,7 @@ def evaluates_alike(task: Task, archive: Archive) -> bool:
 
 
 def table(row: dict[str, float]) -> str:
-    """Format a row of corrected.csv as a table of illusory metrics, corrected metrics and losses."""
+    """Format a row of corrected.csv as a table with illusory metrics, corrected metrics and losses."""
     measures = {
         "QD-score": ("qd_score", ".1f"),
         "coverage": ("coverage", ".1%"),

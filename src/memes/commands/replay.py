@@ -52,10 +52,10 @@ def replay(
         seed: Seed of the initial state, if the task has random initial states.
         video: Write a video to this file, whose name ends with .mp4, .gif or .webp.
         size: Width and height of the video in pixels.
-        camera: Camera for videos and frames. follow moves with the robot. wide and above show the whole
-            path and all walls, from the side or from above. auto selects wide if there are walls, and
-            follow otherwise.
-        rate: Pictures per second of the video. By default, there is one picture per simulator state.
+        camera: Camera for videos and frames. 'follow' moves with the robot. 'wide' and 'above' show the
+            whole path and all walls, from the side and from above. 'auto' selects 'wide' if there are
+            walls, and 'follow' otherwise.
+        rate: Frames per second of the video. By default, there is one frame per simulator state.
         sheet: Write twelve frames of the episode to this .png file.
         paths: Draw the paths of the robot on the ground from several initial states, and write them to
             this .png file.
@@ -101,7 +101,7 @@ def replay(
 
 
 def _described(title: str, task: Task, archive: Archive, cell: int, episode: Recording) -> str:
-    """Return a table that compares the stored evaluation of an elite with an episode."""
+    """Return a table that compares the stored evaluation of an elite with the result of an episode."""
     stored = "stored", archive.fitness[cell], *archive.feature[cell]
     played = "this episode", episode.fitness, *episode.feature
     names = "", "fitness", *task.feature_names

@@ -58,7 +58,8 @@ def reproduce(
     Args:
         experiments: Names of experiments, or 'all'. --list shows the names.
         tasks: Tasks of the paper to run.
-        labels: Run only algorithms with these labels, for example to distribute a sweep over machines.
+        labels: Run only the algorithms with these labels, for example to distribute a sweep over
+            machines.
         scale: Settings of the runs: the paper's settings, for a GPU, or much smaller settings, for a
             laptop.
         seeds: Number of seeds. The default is the number in the paper, which is 10 or 5.

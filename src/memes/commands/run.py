@@ -105,7 +105,7 @@ def better_choice(
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Print a message if the context takes longer than `PATIENCE`."""
+    """Print a message if the body of the context takes longer than `PATIENCE`."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()
@@ -137,7 +137,7 @@ def from_there(path: str | Path, start: Path) -> Path:
 
 @contextmanager
 def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator[Path]:
-    """Make a new folder under runs/ that is named after a task and an algorithm.
+    """Make a new folder under runs/, named after a task and an algorithm.
 
     The folder is made immediately, so that no other command uses the same folder. It is removed at the
     end if it is empty.

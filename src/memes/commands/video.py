@@ -40,22 +40,22 @@ def video(
 ) -> None:
     """Make a video that shows how the archive of a saved run fills up, next to selected elites.
 
-    Elites are drawn as on the page of 'memes view', and appear in the generation that found them. Robots
-    and points move in real time. If a task has no drawing of its elites, the video shows only the
-    archive. If the archive was corrected, the last third of the video shows the corrected archive, and
-    the corrected fitness of the elites.
+    Elites are drawn as on the page of 'memes view'. Each elite appears in the generation in which it was
+    found. Robots and points move in real time. If the elites of a task cannot be drawn, the video shows
+    only the archive. If the archive was corrected, the last third of the video shows the corrected
+    archive and the corrected fitness of the elites.
 
     Args:
         run: Folder of the run.
         out: File for the video, whose name ends with .mp4, .gif or .webp.
         seconds: Length of the video in seconds.
-        elites: Number of elites to show. They belong to the fitter half of the elites, and their
-            features are far from each other. If the archive was corrected, they survive re-evaluation
-            in their cells.
+        elites: Number of elites to show. The video shows elites from the fitter half of the archive
+            whose features are far from each other. If the archive was corrected, these elites survive
+            re-evaluation in their cells.
         cells: Cells of the elites to show. By default, the elites are chosen automatically.
         size: Width and height in pixels.
         camera: Camera for robots, as in 'memes replay'.
-        rate: Pictures per second.
+        rate: Frames per second.
         seed: Seed of the initial states, if the task has random initial states.
         task: Task as in 'memes run'. Required if the task is custom. The code of the task is executed.
     """

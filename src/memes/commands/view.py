@@ -64,12 +64,12 @@ def viewed(out: Path, task: str) -> Iterator[None]:
         page.terminate()
         try:
             page.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:  # for example during an episode; this loses no data
+        except subprocess.TimeoutExpired:  # the page may be computing an episode; no data are lost
             page.kill()
             page.wait()
 
 
 def beside() -> None:
-    """Serve the page of a run until the parent process, which computes the run, ends."""
+    """Serve the page of a run until the parent process ends. The parent process computes the run."""
     folder, task, parent = sys.argv[1:]
     browse([Path(folder)], rebuilt(task or None), port=PORT, going=lambda: os.getppid() == int(parent))

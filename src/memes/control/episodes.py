@@ -19,7 +19,7 @@ from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
 ROWS = 32  # maximum number of episodes, and of environments, at a time
-COMPARED, STEPS_COMPARED = 5, 100  # number of compared episodes, and steps per episode
+COMPARED, STEPS_COMPARED = 5, 100  # number of compared episodes, and of steps per episode
 Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
 
 
@@ -31,7 +31,8 @@ class Episode(NamedTuple):
         actions: Outputs of the policy in [-1, 1], [T, a]. Discrete actions have one output per choice.
         rewards: Rewards, [T].
         infos: The `info` that the environment returned for the reset and for each step.
-        ended: Whether the environment ended the episode. If not, it reached the maximum number of steps.
+        ended: Whether the environment ended the episode. Otherwise, the episode reached the maximum
+            number of steps.
     """
 
     observations: np.ndarray
@@ -126,8 +127,8 @@ class Player:
         return fitness, np.array([self.feature(episode) for episode in episodes], np.float64)
 
     def blocks(self, keys: Any, x: Any) -> Iterator[list[Episode]]:
-        """Play one episode per genotype `x[n, d]`, and yield the episodes of up to `ROWS` genotypes."""
-        x = np.asarray(x)  # an array of JAX has other rules for indices
+        """Play one episode per genotype `x[n, d]`, and yield the episodes in blocks of up to `ROWS`."""
+        x = np.asarray(x)  # JAX arrays have different rules for indexing
         seeds = seeds_from_keys(keys) if self.seed is None else np.full(len(x), self.seed)
         for start in range(0, len(x), ROWS):
             yield self.play(seeds[start : start + ROWS], x[start : start + ROWS])
@@ -270,7 +271,7 @@ def action_of(space: Any) -> Callable[[np.ndarray], Any]:
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
-    """Return the layers of the genotypes `x[n, d]`, which have the layout of `memes.control.mlp`."""
+    """Return the layers of genotypes `x[n, d]` that have the layout of `memes.control.mlp`."""
     layers, start = [], 0
     for rows, columns in itertools.pairwise(sizes):
         middle, end = start + rows * columns, start + rows * columns + columns

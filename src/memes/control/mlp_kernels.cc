@@ -1,6 +1,7 @@
-// Computes policies of mirrored pairs and of repeated genotypes on CPUs, called by XLA. Vectors contain adjacent
-// columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is read only once for these
-// pairs. In the same way, SHARE evaluations of a genotype are computed at once, so that its weights are read only once.
+// Computes policies of mirrored pairs and of repeated genotypes on CPUs. XLA calls this code. A vector contains
+// adjacent columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is read only once for
+// these pairs. SHARE evaluations of a genotype are computed at once, so that the weights are read only once for these
+// evaluations.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -67,11 +68,12 @@ template <int IN, int START = 0> FUNCTION float dot(const float* a, const float*
   else return sum<N>(total) + dot<IN, END>(a, b);
 }
 
-// The signal of one sample. A sample is one evaluation of a candidate, or one of the two samples of a pair.
+// The input or output of a layer for one sample. Here, a sample is an evaluation of a candidate, or one half of a pair.
 typedef float Signal[WIDEST];
 
-// Computes the columns of one layer from START on, from `in` to `out`, for S samples. If RANK is 0, a step contains a
-// matrix. Otherwise it contains the left and right factors of a matrix. The biases follow.
+// Computes the output columns of one layer for S samples, starting at column START. `in` contains the inputs of the
+// layer, and the results are written to `out`. A step begins with a matrix if RANK is 0, and with the left and right
+// factors of a matrix otherwise. The step ends with the biases.
 template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
@@ -133,8 +135,8 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
   std::swap(in, out);
 }
 
-// Computes the actions of S samples, which are the samples of PAIRS pairs or, if PAIRS is 0, S evaluations of a
-// candidate.
+// Computes the actions of S samples. These are both samples of each of PAIRS pairs or, if PAIRS is 0, S evaluations of
+// one candidate.
 template <int PAIRS, int S = 2 * PAIRS>
 static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
   alignas(64) Signal signals[2][S];
@@ -145,10 +147,10 @@ static void act(const float* mean, const float* const* steps, const float* const
 }
 
 namespace ffi = xla::ffi;
-// Each of candidates[count, DIM] is evaluated `repeats` times. Lanes have mean[lanes, DIM] and
+// Each genotype in candidates[count, DIM] is evaluated `repeats` times. The lanes are given by mean[lanes, DIM] and
 // step[lanes, pairs, DRAWN]. The rows of observations and actions have this order:
-// - for each candidate, its repeats;
-// - for each lane, mean + step for all its pairs, then mean - step for all its pairs.
+// - for each candidate, its evaluations;
+// - for each lane, the samples mean + step of all pairs, followed by the samples mean - step of all pairs.
 static ffi::Error Run(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> candidates, ffi::Buffer<ffi::F32> mean,
                       ffi::Buffer<ffi::F32> step, ffi::Buffer<ffi::F32> observation,
                       ffi::ResultBuffer<ffi::F32> action, int64_t repeats) {

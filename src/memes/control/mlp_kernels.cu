@@ -1,6 +1,6 @@
-// Computes policies of mirrored pairs and of repeated genotypes. A warp computes both samples of a pair and reads
-// the pair's noise once. Many pairs share the mean of their lane, which is copied to shared memory if it fits. If a
-// genotype is evaluated several times, a warp uses each weight that it reads for SHARE evaluations.
+// Computes policies of mirrored pairs and of repeated genotypes on GPUs. A warp computes both samples of a pair, and
+// reads the noise of the pair once. The pairs of a lane share a mean, which is copied to shared memory if it fits. If a
+// genotype is evaluated several times, a warp reads each weight once for SHARE evaluations.
 constexpr int WARPS = @WARPS@;
 constexpr int EACH = @EACH@;      // pairs that a warp computes, one after the other
 constexpr int SHARE = @SHARE@;    // evaluations of a genotype that a warp computes together
@@ -39,10 +39,11 @@ FUNCTION float sum_of_warp(float x) {
   return x;
 }
 
-// Computes one layer in place in `signal`, with one warp. The S samples are the two samples of a pair, or evaluations
-// that share all weights. A thread computes N adjacent columns. If a row is narrower than the warp, the warp is divided
-// into PARTS, which compute different rows. If RANK is 0, a step contains a matrix. Otherwise it contains the left and
-// right factors of a matrix. The biases follow.
+// Computes one layer with one warp. `signal` contains the inputs of the layer, which are replaced by its outputs. The S
+// samples are the two samples of a pair, or evaluations that share all weights. A thread computes N adjacent columns.
+// If a row does not occupy the whole warp, the warp is divided into PARTS parts, and each part computes different rows.
+// A step begins with a matrix if RANK is 0, and with the left and right factors of a matrix otherwise. The step ends
+// with the biases.
 template <int IN, int OUT, int N, int RANK, bool PAIRED, int S, bool LAST>
 FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;
@@ -170,10 +171,10 @@ FUNCTION void act(const float* mean, const Drawn* step, float* memory, const flo
   __syncwarp();
 }
 
-// Each of candidates[count, DIM] is evaluated `repeats` times. Lanes have mean[lanes, DIM] and
+// Each genotype in candidates[count, DIM] is evaluated `repeats` times. The lanes are given by mean[lanes, DIM] and
 // step[lanes, pairs, DRAWN]. The rows of observations and actions have this order:
-// - for each candidate, its repeats;
-// - for each lane, mean + step for all its pairs, then mean - step for all its pairs.
+// - for each candidate, its evaluations;
+// - for each lane, the samples mean + step of all pairs, followed by the samples mean - step of all pairs.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, @RESIDENT@)
 policies(const float* __restrict__ candidates, const float* __restrict__ mean, const Drawn* __restrict__ step,
          const float* __restrict__ observation, float* __restrict__ action, int count, int repeats, int lanes,

@@ -73,7 +73,7 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
 def fastest(
     network: Network, candidates: Repeats, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
-    """Return the fastest `act(observation, t)` of candidates and samples.
+    """Return the fastest function `act(observation, t)` for candidates and samples.
 
     The result is `otherwise` if there is no kernel for the activations and the platform.
     """
@@ -102,11 +102,12 @@ class Tiling(NamedTuple):
     The defaults were the fastest settings measured on an H200 (docs/speed.md).
 
     Attributes:
-        warps: Warps per block.
-        each: Pairs per warp, which the warp computes one after the other.
-        share: Evaluations of a repeated genotype that a warp computes together.
-        ahead: Rows of a repeated genotype that a warp prefetches.
-        resident: Blocks per multiprocessor. The compiler limits the number of registers accordingly.
+        warps: Number of warps per block.
+        each: Number of pairs that a warp computes one after the other.
+        share: Number of evaluations of a repeated genotype that a warp computes together.
+        ahead: Number of weight rows of a repeated genotype that a warp prefetches.
+        resident: Number of blocks per multiprocessor. The compiler limits the number of registers
+            accordingly.
         columns: Maximum number of adjacent columns that a thread computes.
     """
 

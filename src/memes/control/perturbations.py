@@ -1,9 +1,11 @@
 """Genotypes in factored form, in which several evaluations share data.
 
-`Pairs` are mirrored samples: the mean of each lane, and steps away from the mean. `Repeats` are
-genotypes that are evaluated several times each. Tasks that accept the factored form read less memory:
-half as much for pairs, far less for pairs of low rank, and 1 / `count` as much for repeats. For all
-other tasks, `rows` converts the factored form to whole genotypes, which are full arrays.
+- `Pairs` are mirrored samples: the mean of each lane, and steps away from the mean.
+- `Repeats` are genotypes that are evaluated several times each.
+
+Tasks that accept the factored form read less memory than tasks that need whole genotypes: half as much
+for pairs, far less for pairs of low rank, and 1 / `count` as much for repeats. For all other tasks,
+`rows` converts the factored form to whole genotypes, which are full arrays.
 """
 
 from __future__ import annotations
@@ -136,7 +138,7 @@ def by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute `function(keys[n], candidates, samples)` in chunks, like `in_chunks`.
+    """Compute `function(keys[n], candidates, samples)` in chunks, as `in_chunks` does.
 
     Args:
         function: A function whose result has leaves [n, ...].
@@ -212,7 +214,7 @@ def _pairs_by_chunks(
         return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
-        """Join results [L * cuts, 2 * each, ...] of the shorter lanes. This is the inverse of `cut`."""
+        """Join the results [L * cuts, 2 * each, ...] of shorter lanes, to undo `cut`."""
         apart = leaf.reshape(lanes, cuts, 2, each, *leaf.shape[2:]).swapaxes(1, 2)
         whole = apart.reshape(lanes, 2, cuts * each, *leaf.shape[2:])[:, :, :pairs]
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])

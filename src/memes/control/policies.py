@@ -41,8 +41,9 @@ class MLP:
         sizes: Sizes of the observation, of each hidden layer and of the action.
         hidden: Activation of hidden layers, as a function or as a name (relu or tanh).
         output: Activation of the last layer.
-        weights: Type in which weights are stored during a rollout, `float32` or `bfloat16`. With
-            `bfloat16`, each step reads half as much memory on a GPU. Sums are always float32.
+        weights: Type in which weights are stored during a rollout, `float32` or `bfloat16`. On a
+            GPU, a control step reads half as much memory with `bfloat16` as with `float32`. Sums are
+            always float32.
         trees: Object that converts between genotypes and pytrees, and makes the initial parameters. None
             if genotypes are vectors.
     """
@@ -188,8 +189,9 @@ def mlp(
         sizes: Sizes of the observation, of each hidden layer and of the action.
         hidden: Activation of hidden layers.
         output: Activation of the last layer.
-        weights: Type in which weights are stored during a rollout, `float32` or `bfloat16`. With
-            `bfloat16`, each step reads half as much memory on a GPU. Sums are always float32.
+        weights: Type in which weights are stored during a rollout, `float32` or `bfloat16`. On a
+            GPU, a control step reads half as much memory with `bfloat16` as with `float32`. Sums are
+            always float32.
     """
     return MLP(tuple(sizes), hidden, output, weights)
 

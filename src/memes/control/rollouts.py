@@ -40,9 +40,11 @@ class Environment:
         step: `(state, action[n, a]) -> state`, the state after a control step.
         reward: `(before, action[n, a], after) -> reward[n]`, the reward of a step, given the states
             before and after it.
-        ended: `(state) -> bool[n]`, True for episodes that have ended. Their later steps are ignored.
+        ended: `(state) -> bool[n]`, True for episodes that have ended. Later steps of these episodes are
+            ignored.
         failed: `(state) -> bool[n]`, True for episodes in which the simulator failed.
-        measure: `(state) -> [n, m]`, measurements. A rollout returns their mean and last values.
+        measure: `(state) -> [n, m]`, m measurements per episode. A rollout returns the mean and the last
+            value of each measurement.
         engine: The simulator of a robot, for replays. None for other environments.
         at_once: Number of episodes at a time for which rollouts are fastest, or None for all episodes.
     """
@@ -183,7 +185,7 @@ def play(
     keys: Key[Array, " n"],
     record: Callable[[Step], PyTree] | None = None,
 ) -> tuple[Episodes, PyTree]:
-    """Play episodes like `rollout`, for any `act(observation[n, o], t) -> action[n, a]`."""
+    """Play episodes as `rollout` does, for any `act(observation[n, o], t) -> action[n, a]`."""
     n = keys.shape[0]
 
     def step(carry: PyTree, t: Array) -> tuple[PyTree, PyTree]:

@@ -39,11 +39,11 @@ DRAWS, TOLERANCE = 64, 1e-4
 
 @dataclass(frozen=True)
 class TreePolicy:
-    """A controller whose genotypes are the parameters of any network.
+    """A controller whose genotypes are the parameters of an arbitrary network.
 
     Attributes:
         trees: Conversion between genotypes and the pytrees of parameters.
-        apply: `(parameters, observation[o]) -> action[a]`, which computes the network.
+        apply: `(parameters, observation[o]) -> action[a]`, which computes the output of the network.
     """
 
     trees: TreeGenotypes
@@ -94,7 +94,7 @@ def tree_policy(
 
     Args:
         make: `(key) -> parameters`, which returns a pytree of random initial parameters.
-        apply: `(parameters, observation[o]) -> action[a]`, which computes the network.
+        apply: `(parameters, observation[o]) -> action[a]`, which computes the output of the network.
         observation_size: Number of entries of an observation, o.
     """
     at_least(1, observation_size=observation_size)
@@ -157,7 +157,7 @@ def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
 def _layers(
     trees: TreeGenotypes, observation_size: int, transposed: bool
 ) -> tuple[tuple[tuple[int, bool], ...], tuple[int, ...]] | None:
-    """Return the layout and sizes of the layers in the tree, or None if the sizes do not match."""
+    """Return the layout and sizes of the layers in the tree, or None if the tree is not a perceptron."""
     shapes, sizes, layout = trees.shapes, [observation_size], []
     if len(shapes) % 2 or any(dtype != jnp.float32 for dtype in trees.dtypes):
         return None

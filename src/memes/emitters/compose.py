@@ -101,7 +101,7 @@ class Turn(Protocol):
 
 @dataclass(frozen=True)
 class InTurn:
-    """A rule that chooses the emitters one after the other."""
+    """A rule that chooses each emitter in turn."""
 
     def __call__(self, key: Key[Array, ""], context: Context, count: int) -> Int[Array, ""]:
         """Return the index of the chosen emitter."""

@@ -55,10 +55,11 @@ class ES:
     """An emitter whose lanes are evolution strategies. The mean of each lane is offered to the archive.
 
     A generation evaluates the mean of every lane together with the samples around it. After the judge
-    has accepted or rejected the mean, the lane either takes a step or is reset. A reset lane starts
-    again from an elite, with a new optimiser. This elite is not offered again, is not counted as stale,
-    and does not enter the history. A better second evaluation of an elite would only be due to
-    evaluation noise.
+    has accepted or rejected the mean, the lane either takes a step or is reset.
+
+    A reset lane starts again from an elite, with a new optimiser. This elite is not offered again, is
+    not counted as stale, and does not enter the history. If its second evaluation were better than the
+    first, the improvement would only be due to evaluation noise.
 
     Attributes:
         objective: The objective that the lanes maximise.

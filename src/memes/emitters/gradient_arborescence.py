@@ -66,10 +66,11 @@ class GradientArborescence:
     - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis, Differentiable
     Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
-    Gradients that are not finite are replaced by zero. A lane is degenerate if all of its gradients are
-    zero. The solution and its samples are offered to the archive. The computation of the gradients is
-    not counted as an evaluation. A lane is reset if it degenerates, or if the rule `reset` applies. The
-    lane then starts again from an elite.
+    The solution and its samples are offered to the archive. Gradients that are not finite are replaced
+    by zero. The computation of the gradients is not counted as an evaluation.
+
+    A lane is degenerate if all of its gradients are zero. A lane is reset if it is degenerate, or if the
+    rule `reset` applies. The lane then starts again from an elite.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.

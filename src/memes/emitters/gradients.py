@@ -23,7 +23,7 @@ class Gradients(NamedTuple):
 
 
 def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gradients:
-    """Compute the gradients of the task at genotypes, with one key per evaluation.
+    """Compute the gradients of a task at the given genotypes, with one key per evaluation.
 
     If the task has no `gradients`, JAX differentiates `task.evaluate` in reverse mode. The result for a
     genotype does not depend on other genotypes, so all gradients are computed together.

@@ -1,7 +1,8 @@
 """The emitter of PGA-ME: policy gradients for elites, with critics that learn from all transitions.
 
-In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. A variant
-results from gradient steps that increase the value that the first critic assigns to its actions.
+In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. To make a
+variant of an elite, gradient steps increase the value that the first critic assigns to the elite's
+actions.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class PolicyGradientState(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyGradient:
-    """An emitter that proposes the greedy actor of TD3, and elites after policy-gradient steps.
+    """An emitter that proposes the greedy actor of TD3, and elites varied by policy-gradient steps.
 
     The critics learn from all transitions of a generation, including the transitions of other emitters.
 
@@ -80,7 +81,7 @@ class PolicyGradient:
     def ask(
         self, key: Key[Array, ""], state: PolicyGradientState, context: Context
     ) -> tuple[PolicyGradientState, Batch]:
-        """Train the learner, then propose the greedy actor and elites after policy-gradient steps."""
+        """Train the learner, then propose the greedy actor and elites varied by gradient steps."""
         select_key, learn_key, move_key = jax.random.split(key, 3)
         task, replay = context.task, state.replay
         elite = select(self.selector, select_key, context, self.batch - 1)

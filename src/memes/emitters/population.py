@@ -39,7 +39,7 @@ class ByNovelty:
     """A rule that chooses means with probabilities proportional to the novelty of their features.
 
     A mean with an unknown feature has the same probability as the most novel mean. If all means have a
-    novelty of 0, they are equally likely.
+    novelty of 0, they have equal probabilities.
 
     Attributes:
         neighbours: Number of nearest features in the novelty score.

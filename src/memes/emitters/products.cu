@@ -1,10 +1,10 @@
 // Helpers of training.cu: synchronisation of blocks, distribution of jobs, and matrix products on tensor cores.
 // training.cu defines THREADS (per block), stage() and FUNCTION.
 
-// A gate synchronises all blocks between phases. A block arrives when its jobs are done. A block waits for the other
-// blocks before it reads their results. Until then, it may only read data from earlier phases. Thread 0 releases all
-// writes of its block, and acquires the writes of the other blocks for its whole block. __syncthreads is part of PTX's
-// causality order, so plain reads never return stale cache lines.
+// A gate synchronises all blocks between phases. A block arrives at the gate when its jobs are done. Before a block
+// reads the results of other blocks, it waits until all blocks have arrived. A block that has not waited may only read
+// data from earlier phases. Thread 0 releases all writes of its block, and acquires the writes of all other blocks for
+// its whole block. __syncthreads is part of PTX's causality order, so plain reads never return stale cache lines.
 struct Gate { unsigned *arrived, due; bool open; };
 
 FUNCTION void await(Gate& gate) {
@@ -35,7 +35,7 @@ FUNCTION void arrive(Gate& gate) {
   }
 }
 
-// Distributes jobs among the blocks in turn, starting after the block that received the last job.
+// Assigns jobs to the blocks in turn. The first job goes to the block after the one that received the previous job.
 template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 #pragma unroll 1
   for (; turn < count; turn += gridDim.x) job(turn);
@@ -45,12 +45,12 @@ template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 // -------------------------------------------------------------------------------------------- products
 
 // A tensor core reads 11 bits of a number's significand. Therefore each number is split into a rounded part and a
-// remainder. A product is the sum of the products of these parts, except for remainder times remainder. The error is
-// about as large as in float32.
+// remainder. The product of two numbers is the sum of the products of their parts, without the product of the
+// remainders. The error is about as large as in float32.
 FUNCTION float cut(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }
 FUNCTION float rounded(float x) { return cut(__int_as_float(__float_as_int(x) + 0x1000)); }
 
-// Adds a[16, 8] times b[8, 8] to sum[16, 8]. Lane 4 * i + j of the warp has these entries [row, column]:
+// Adds a[16, 8] times b[8, 8] to sum[16, 8]. Lane 4 * i + j of the warp holds these entries [row, column]:
 // - a: [i, j], [i + 8, j], [i, j + 4], [i + 8, j + 4];
 // - b: [j, i], [j + 4, i];
 // - sum: [i, 2 * j], [i, 2 * j + 1], [i + 8, 2 * j], [i + 8, 2 * j + 1].
@@ -73,7 +73,7 @@ FUNCTION void multiply(float* sum, const float* a, const float* b) {
 }
 
 // Sixteen columns of a matrix [32, depth]. The matrix is stored as [32, depth] if ACROSS, otherwise as [depth, 32].
-// A lane has the columns 4 * (lane % 4) + k of four rows.
+// Each lane of a warp holds 16 entries: four rows of the columns 4 * (lane % 4) + k, with k = 0, ..., 3.
 template <bool ACROSS> struct Piece {
   float4 x[4];
   __device__ __forceinline__ static int row(int i, int lane) { return ACROSS ? 8 * i + lane / 4 : lane / 4 * 4 + i; }
@@ -91,10 +91,10 @@ template <bool ACROSS> struct Piece {
   }
 };
 
-// Multiplies `a` [32, depth] by the transpose of `b` [32, depth]. Returns four entries of row threadIdx.x / 8, from
-// column threadIdx.x % 8 * 4 on. If `scale` is given, the columns of `a` are multiplied by it. Each warp computes a
-// part of the depth and reads its operands directly into registers. `early` is the number of matrices that the function
-// reads before it calls `ready`: 0 for none, 1 for only `b`, or 2 for both.
+// Multiplies `a` [32, depth] by the transpose of `b` [32, depth]. Each thread returns four adjacent entries of row
+// threadIdx.x / 8, starting at column threadIdx.x % 8 * 4. If `scale` is given, it contains a factor for each column of
+// `a`. Each warp computes a part of the sum over the depth, and reads its operands directly into registers. `early` is
+// the number of matrices that the function reads before it calls `ready`: 0 for none, 1 for only `b`, or 2 for both.
 template <bool A_ACROSS, bool B_ACROSS, class Ready>
 FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stride, int depth, const float* scale,
                         int early, Ready ready) {
@@ -142,7 +142,7 @@ FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stri
     start += 16 * WARPS * AHEAD;
     read(start, true, true);
   }
-  // Writes the sums of all warps to the stage as [WARPS, 32, 32], in an order without bank conflicts.
+  // Writes the sums of all warps to the stage as [WARPS, 32, 32], in an order that avoids bank conflicts.
   float4* found = stage();
   auto place = [](int row, int column) {
     const int i = A_ACROSS ? row % 8 : row / 4;

@@ -25,7 +25,7 @@ class Reevaluation:
 
     The individuals are drawn without replacement. The probability of an individual is proportional to
     `exp(-r)`, where r is its rank in its cell, starting at 0. If there are fewer individuals than
-    candidates, the other candidates are new genotypes from `task.init`.
+    candidates, the remaining candidates are new genotypes from `task.init`.
 
     Attributes:
         size: Number of candidates per generation.
@@ -52,7 +52,7 @@ class Reevaluation:
         return (False,) * self.size
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "n k"]:
-        """Return the initial state: candidates have no parents."""
+        """Return the initial state: NaN for the features of parents, because candidates have none."""
         return jnp.full((self.size, task.feature_dim), jnp.nan)
 
     def ask(
@@ -62,7 +62,7 @@ class Reevaluation:
         draw_key, init_key = jax.random.split(key)
         parents, cells = context.parents, context.archive.cells
         rank = rank_in_cell(cells.index(parents.feature), parents.fitness, cells.count)
-        # The largest sums of log-probabilities and Gumbel noise are draws without replacement.
+        # The individuals with the largest sums of log-probability and Gumbel noise are drawn.
         score = jax.random.gumbel(draw_key, rank.shape) - rank
         score, row = jax.lax.top_k(
             jnp.where(parents.occupied, score, -jnp.inf), min(self.size, rank.size)

@@ -69,7 +69,7 @@ class TD3:
         )
 
 
-Replay = Ring  # the rows are the last transitions, with leaves [replay_size, ...]
+Replay = Ring  # the rows are the most recent transitions, with leaves [replay_size, ...]
 
 
 Policy = Callable[[Array, Array], Array]  # (x[d], observation[b, o]) -> action[b, a]

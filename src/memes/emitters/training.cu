@@ -1,8 +1,8 @@
-// Trains by TD3, with all rounds in one launch. A round consists of DELAY steps of the two critics and one step of the
-// actor, which uses the batch of the last critic step. All blocks run at once and synchronise after every phase. For
-// the critics, each block computes a tile of 32 x 32 of a product on its tensor cores. The actor's layers are small, so
-// each block computes a few rows through all layers. All widths are padded with zeros to multiples of 32. The padding
-// stays zero during training, because its weights have zero gradients.
+// Trains the networks of TD3, with all rounds in one launch. A round consists of DELAY steps of the two critics and one
+// step of the actor. The actor step uses the batch of the last critic step. All blocks run at once and synchronise
+// after every phase. For the critics, each block computes 32 x 32 entries of a matrix product on tensor cores. The
+// actor's layers are small, so each block computes a few rows through all layers. All widths are padded with zeros to
+// multiples of 32. The padding stays zero during training, because its weights have zero gradients.
 constexpr int THREADS = 256;
 constexpr int OBSERVATION = @OBSERVATION@, ACTION = @ACTION@, BATCH = @BATCH@, ROWS = @ROWS@, DELAY = @DELAY@;
 constexpr int LAYERS = @LAYERS@;              // hidden layers of a critic
@@ -12,8 +12,9 @@ constexpr int WIDEST = @WIDEST@;              // largest width of the actor's si
 constexpr int TOGETHER = WIDEST <= 256 ? 8 : 4;  // rows that one block computes through the actor
 constexpr float RATE = @RATE@, ACTOR_RATE = @ACTOR_RATE@, DISCOUNT = @DISCOUNT@, FOLLOW = @FOLLOW@;
 #define FUNCTION static __device__ __forceinline__
-// `width` contains the width of the signal before each layer and after the last layer, and `before` contains the total
-// width of all earlier signals. `matrix` and `bias` contain offsets of parameters.
+// Signals are the inputs of the layers and the output of the last layer. `width` contains the width of each signal.
+// `before` contains the total width of the signals that are stored before each signal. `matrix` and `bias` contain the
+// offsets of the layers' parameters.
 __constant__ int width[] = {@WIDTHS@};
 __constant__ int matrix[] = {@MATRICES@};
 __constant__ int bias[] = {@BIASES@};
@@ -60,9 +61,9 @@ FUNCTION float* errors() {  // gradient of the critics' loss w.r.t. their values
 
 @PRODUCTS@
 
-// Computes the signals after layer l of `count` critics. For the last hidden layer, it also computes the gradient of
-// the values w.r.t. its pre-activations, and each tile's partial sum of the values. `in` is the input of the first
-// critic. The input of the second critic starts `apart` numbers later.
+// Computes the signals after layer l of `count` critics. For the last hidden layer, also computes the gradient of the
+// values w.r.t. the pre-activations of this layer, and the partial sums of the values, with one sum per tile. `in` is
+// the input of the first critic. The input of the second critic starts `apart` numbers later.
 FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, const float* in, int apart,
                       float* out, float* slope, float* value) {
   const int wide = width[l], next = width[l + 1], across = next / 32, each = ROWS / 32 * across;
@@ -89,7 +90,8 @@ FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l
   });
 }
 
-// Computes the gradient of the values w.r.t. the pre-activations of the layer before l, given the gradient for layer l.
+// Computes the gradient of the values w.r.t. the pre-activations of layer l - 1. `from` contains the gradient w.r.t.
+// the pre-activations of layer l.
 FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int l, const float* signal,
                        const float* from, float* to) {
   const int wide = width[l], next = width[l + 1], across = wide / 32, each = ROWS / 32 * across;
@@ -106,8 +108,9 @@ FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int 
 
 // -------------------------------------------------------------------------------------------- learning
 
-// Settings of Adam. In memory, the weights, their two moments and the target weights start `apart` numbers after one
-// another. `first` and `second` correct the bias of the two moments.
+// Settings of Adam. In memory, the weights, their first moments, their second moments and the target weights follow
+// each other at intervals of `apart` numbers. `first` and `second` are the factors that correct the bias of the two
+// moments.
 struct Adam { int apart; float rate, first, second; };
 template <int N> struct alignas(4 * N) Some { float x[N]; };
 template <int N> struct Weights {
@@ -130,10 +133,11 @@ template <int N> struct Weights {
   }
 };
 
-// Updates the matrices [wide, next] of one layer of `count` networks, which are `between` numbers apart. `in` contains
-// the layer's inputs [ROWS, wide], which are `in_apart` numbers apart for successive networks. `slope` contains the
-// gradients [ROWS, next] w.r.t. the pre-activations. If `scale` is given, the rows are multiplied by it. If `early` is
-// true, `in` and `slope` may be read before `ready` is called.
+// Updates the matrix [wide, next] of one layer in each of `count` networks. Successive networks start `between` numbers
+// apart. `in` contains the inputs of the layer, [ROWS, wide] for each network. The inputs of successive networks start
+// `in_apart` numbers apart. `slope` contains the gradients w.r.t. the pre-activations, [ROWS, next] for each network.
+// If `scale` is given, it contains a factor for each row. If `early` is true, `in` and `slope` may be read before
+// `ready` is called.
 template <class Ready>
 FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int wide, int next, const float* in,
                              int in_apart, const float* slope, const Adam& adam, const float* scale, bool early,
@@ -150,8 +154,9 @@ FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int
   });
 }
 
-// Updates vectors [wide] with the column sums of `in` [ROWS, wide]. If `scale` is given, the rows are multiplied by it.
-// If `in` is null, only the first number has a gradient: the sum of `scale`.
+// Updates a vector [wide] in each of `count` networks. The gradient of the vector consists of the column sums of `in`
+// [ROWS, wide]. If `scale` is given, it contains a factor for each row. If `in` is null, only the first entry of the
+// vector has a gradient, which is the sum of `scale`.
 FUNCTION void improve_vector(int& turn, float* nets, int count, int between, int wide, const float* in,
                              const Adam& adam, const float* scale) {
   const int each = wide / 32;
@@ -234,8 +239,9 @@ template <class Each> FUNCTION void all(int wide, Each each) {
   __syncthreads();
 }
 
-// Computes the actor's actions for the TOGETHER observations from `row` on in the critics' `inputs`, and writes the
-// actions into `inputs`. Adds `noise` if it is given. Stores the actor's signals in `kept` if it is given.
+// Reads TOGETHER observations from the critics' `inputs`, starting at `row`. Computes the actor's actions for these
+// observations, and writes the actions to `inputs`. If `noise` is given, adds it to the actions. If `kept` is given,
+// stores the actor's signals there.
 FUNCTION void act(const float* net, const float* noise, int row, float* inputs, float* kept) {
   float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
   all(actor_width[0], [&](int r, int k) {
@@ -264,8 +270,8 @@ FUNCTION void act(const float* net, const float* noise, int row, float* inputs, 
   });
 }
 
-// Computes the gradient of the actor's loss w.r.t. the pre-activations of the actor's layers. It is given the gradient
-// of the first critic's value w.r.t. the pre-activations of the critic's first layer.
+// Computes the gradient of the actor's loss w.r.t. the pre-activations of the actor's layers. `from` contains the
+// gradient of the first critic's value w.r.t. the pre-activations of that critic's first layer.
 FUNCTION void act_back(const float* net, const float* critic, const float* from, const float* kept, int row,
                        float* to) {
   float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
@@ -330,7 +336,7 @@ FUNCTION void find_errors(int step, const float* work) {
   __syncthreads();
 }
 
-// Runs `rounds` rounds. Arguments, with the number of rounds as `_`:
+// Runs `rounds` rounds. The arguments have these shapes, in which `_` is the number of rounds:
 // - critics[4, 2, CRITIC] and actor[4, ACTOR]: weights, the two moments of Adam, target weights;
 // - index[_, DELAY, BATCH]: indices of the sampled transitions;
 // - noise[_, DELAY, BATCH, ACTION]: noise on the actions of the target actor;
@@ -351,8 +357,8 @@ training(const float* observation, const float* action, const float* reward, con
       const bool actors = step == DELAY, more = round + 1 < count;
       const float* inputs = work + (actors ? PROPOSED : INPUTS + step * ROWS * IN);
       const int done = step == 0;  // layers of this step that the previous round has computed
-      // In the first step, the target critics start one phase later, because the actor acts in phase 0. Therefore, the
-      // target critics may need more phases than the learning critics.
+      // In the first step, the target critics start one phase later, because the target actor computes its actions in
+      // phase 0. Therefore, the target critics may need more phases than the learning critics.
       const int phases = actors ? PHASES + 2 : done ? max(LAYERS + 1, PHASES - 1) : PHASES;
 #pragma unroll 1
       for (int phase = round < 0 ? PHASES : 0; phase < phases; ++phase) {
@@ -384,7 +390,7 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // First compute the target critics (which = 0), except in the actor's step. Then compute the learning critics.
+        // Computes the target critics (which = 0), then the learning critics. The actor step needs no target critics.
 #pragma unroll 1
         for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
           const int l = !which ? phase - done : next && more ? 0 : phase + done;

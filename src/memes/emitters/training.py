@@ -24,11 +24,11 @@ from memes.task import Task
 
 # Upper limits of the kernel: batch size, width of a layer, and number of random numbers per launch.
 MOST_ROWS, MOST_WIDE, MOST_DRAWN = 1024, 1024, 2**25
-CAPABILITY = 7.0  # minimum for the acquire and release operations that synchronise blocks
+CAPABILITY = 7.0  # minimum compute capability, because acquire and release operations synchronise blocks
 
 
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
-    """Train the networks for one generation like `learn`, but with the CUDA kernel if possible."""
+    """Train the networks for one generation as `learn` does, but with the CUDA kernel if possible."""
     network = networks(task, settings)[2].controller.network
     by_kernel = None
     if network is not None and fits(network, settings):
@@ -58,7 +58,7 @@ def learn_by_kernel(
     settings: TD3,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Learner:
-    """Train the networks like `learn`, but with the CUDA kernel for this actor network."""
+    """Train the networks as `learn` does, but with the CUDA kernel for this actor network."""
     s, a = settings, network.sizes[-1]
     rounds, delay = s.num_critic_training_steps // s.policy_delay, s.policy_delay
     together = min(rounds, max(1, MOST_DRAWN // (delay * s.transitions_batch * a)))

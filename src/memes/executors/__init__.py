@@ -16,12 +16,12 @@ MOST_WORKERS = 10_000  # maximum number of processes on one machine
 def workers(which: int | str, *, timeout: float | None = None) -> Executor:
     """Build an executor from a description such as `8` or `ray:ADDRESS`.
 
-    The executor should be used in a `with` statement.
+    Use the executor in a `with` statement.
 
     Args:
         which: A number of processes, or `ray`, `ray:ADDRESS`, `dask:ADDRESS` or `mpi`.
-        timeout: Maximum time in seconds for a block, after which its process is killed. If None,
-            processes are never killed.
+        timeout: Maximum time in seconds for a block of genotypes. If a block takes longer, its process
+            is killed. If None, processes are never killed.
 
     Returns:
         The executor.

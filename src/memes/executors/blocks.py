@@ -8,7 +8,8 @@ from typing import Any
 
 from memes.errors import PLACE, UsageError, in_a_line, place_of
 
-# A number of evaluations, and their result. The result is None if the evaluations failed.
+# The number of genotypes in a part of a batch, and the result of their evaluation. The result is None if
+# the evaluation failed.
 Part = tuple[int, Any]
 
 
@@ -18,8 +19,8 @@ def by_halves(
     """Evaluate a batch of genotypes. After an exception, evaluate each half of the batch separately.
 
     Returns:
-        The results of consecutive parts of the batch, and the last exception, or None if there was no
-        exception.
+        The results of consecutive parts of the batch, and the last exception (None if no exception was
+        raised).
     """
     try:
         result = evaluate(keys, x)
@@ -43,7 +44,7 @@ def by_halves(
 def in_worker(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate like `by_halves`, but return only exceptions that can be pickled."""
+    """Evaluate genotypes as `by_halves` does, but convert the exception so that it can be pickled."""
     parts, failure = by_halves(evaluate, keys, x)
     return parts, failure and sendable(failure)
 
@@ -51,8 +52,8 @@ def in_worker(
 def sendable(error: BaseException) -> BaseException:
     """Return an exception that can be pickled and restored.
 
-    The result is the given exception if possible, and otherwise a `RuntimeError` with the same message.
-    The traceback is lost, but the exception contains the location in the user's code.
+    If the given exception cannot be pickled, return a `RuntimeError` with the same message. The
+    traceback is lost, but the returned exception contains the location of the error in the user's code.
     """
     place = place_of(error)
     try:

@@ -20,7 +20,7 @@ class Ray(Executor):
         self._mine = not self._ray.is_initialized()
         if self._mine:
             variables = ENVIRONMENT.copy()
-            if not address:  # local workers import the same modules as this process
+            if not address:  # local workers must find the same modules as this process
                 variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
             self._ray.init(
                 address or None,
@@ -57,7 +57,8 @@ class Dask(Executor):
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
             raise RunError(f"workers: no Dask scheduler answers at {address}") from error
-        # Dask must not retry, because the caller retries. With `pure=True`, failures would be reused.
+        # Dask must not retry, because the caller retries. With `pure=True`, Dask would reuse the
+        # failures of earlier calls with the same arguments.
         self._executor = self._client.get_executor(pure=False, retries=0)
 
     def __str__(self) -> str:

@@ -25,22 +25,22 @@ from memes.errors import UsageError, in_a_line
 from memes.executors.blocks import sendable
 
 SPAWN = get_context("spawn")  # JAX does not support fork
-# A worker that imports JAX must not use the device. Each worker uses one core.
+# If a worker imports JAX, JAX must use the CPU. Each worker uses one core.
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **dict.fromkeys(THREADS, "1")}
 SECONDS_TO_START = 300.0
 _starting = threading.Lock()
 
 
-class WorkerDied(RuntimeError):  # noqa: N818  (named as users read it: "raised WorkerDied: ...")
+class WorkerDied(RuntimeError):  # noqa: N818  (users see this name in "raised WorkerDied: ...")
     """An exception for a process that ended before it finished its work."""
 
 
 class Processes(Executor):
     """A pool of worker processes. Processes that die or time out are replaced.
 
-    Processes are started when there is work. If a process does not finish its work, the future of the
-    work raises `WorkerDied` or `TimeoutError`.
+    Processes are started when there is work. If a process dies, the future of its work raises
+    `WorkerDied`. If a process times out, the future raises `TimeoutError`.
     """
 
     def __init__(self, count: int, *, timeout: float | None = None) -> None:
@@ -55,7 +55,7 @@ class Processes(Executor):
         return f"{self.count} worker{'s' * (self.count > 1)}{replaced}"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a function, which must be picklable, and its arguments."""
+        """Submit a function call. The function and its arguments must be picklable."""
         if self._over:
             raise RuntimeError("these workers have been shut down")
         try:
@@ -132,7 +132,7 @@ class Processes(Executor):
         with _starting, inherited():
             if self._killing:
                 raise RuntimeError("these workers have been shut down")
-            resource_tracker.ensure_running()  # starting it later would unblock signals
+            resource_tracker.ensure_running()  # starting the tracker later would unblock signals
             # Only the parent handles Ctrl-C. Processes inherit the signal mask of the thread that starts
             # them.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -145,12 +145,12 @@ class Processes(Executor):
         """Send work to a process, and wait for the result.
 
         Returns:
-            True and the result of the work, or False and its exception.
+            True and the result if the work succeeded, or False and the exception if the work failed.
         """
         try:
             pipe.send_bytes(work)
-            # The process first reports that it begins, so that the timeout does not include the time of
-            # imports.
+            # The process first reports that it begins, so that the timeout does not include the duration
+            # of imports.
             for limit in (self.timeout and max(self.timeout, SECONDS_TO_START), self.timeout):
                 if not pipe.poll(limit):
                     raise TimeoutError(f"a worker had no result after {limit:g} s")
@@ -174,9 +174,9 @@ class Processes(Executor):
 
 @contextmanager
 def inherited() -> Iterator[None]:
-    """Set environment variables that new processes inherit, for the duration of the context.
+    """Within the context, set the environment variables that new processes inherit.
 
-    If the user has set a number of threads, this setting is not changed.
+    If the user has set a number of threads, this number is not changed.
     """
     new = ENVIRONMENT | {name: os.environ[name] for name in THREADS if name in os.environ}
     before = {name: os.environ.get(name) for name in new}
@@ -206,7 +206,7 @@ def serve(pipe: Connection) -> None:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
                 answer = pickle.dumps((False, sendable(error)))
-            except BaseException as error:  # raised by the simulator, because signals are blocked here
+            except BaseException as error:  # must come from the simulator, because signals are blocked
                 found = RuntimeError(in_a_line(error)).with_traceback(error.__traceback__)
                 answer = pickle.dumps((False, sendable(found)))
             pipe.send_bytes(answer)

@@ -37,13 +37,14 @@ def parallelize(
     results do not depend on the number of workers. Workers must be able to import `evaluate`.
     The keys are passed to `evaluate` as NumPy arrays, which `seeds_from_keys` accepts.
 
-    If the worker of a block is lost, the block is evaluated again. If this fails, each genotype of the
-    block is evaluated separately. If the worker of a single genotype is lost, the result is NaN.
+    If the worker of a block is lost, the block is evaluated again. If a worker is lost a second time,
+    each genotype of the block is evaluated separately. If the worker of a single genotype is lost, the
+    result of this genotype is NaN.
 
     Args:
         task: The task, which must have `jit=False`.
         executor: An executor with the interface of `concurrent.futures`, such as `memes.workers(8)`, or
-            a function that makes an executor and is called again if the executor breaks.
+            a function that makes an executor. The function is called again if the executor breaks.
         block: Number of genotypes that a worker gets at a time.
         evaluate: The function that workers call. If None, workers call the task's `evaluate`.
 
@@ -70,8 +71,8 @@ class RemoteEvaluator:
     Attributes:
         task: The original task.
         function: The function that workers call.
-        executors: The executor. If a function that makes executors was given, a broken executor is
-            replaced.
+        executors: The executor. If a function that makes executors was given, the function is called
+            again to replace a broken executor.
         block: Number of genotypes that a worker gets at a time.
     """
 
@@ -99,7 +100,7 @@ class RemoteEvaluator:
         """Evaluate genotypes on the workers, with the same return values as `by_halves`."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
-        found: dict[int, list[Part]] = {}  # parts by the index of the first genotype of their block
+        found: dict[int, list[Part]] = {}  # parts of each block, by the index of its first genotype
         failure: BaseException | None = None
 
         def lost(waiting: list[slice]) -> list[slice]:
@@ -130,7 +131,7 @@ class RemoteEvaluator:
         twice = again(lost(blocks))
         # Evaluate the genotypes of the remaining blocks one by one. If no block has been evaluated,
         # begin with one block. If workers are lost for all genotypes in this block, the simulator is
-        # broken. The other blocks are then recorded as lost.
+        # considered broken, and the other blocks are recorded as lost.
         while twice:
             n = len(twice) if found else 1
             rows = [slice(row, row + 1) for block in twice[:n] for row in range(len(x))[block]]
@@ -164,12 +165,12 @@ def raised_by(task: Task, failure: BaseException) -> BaseException:
 def attempting(
     function: Evaluator, in_place: Evaluator
 ) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
-    """Return a function that evaluates genotypes like `by_halves`, on workers or with `in_place`."""
+    """Return a function that evaluates genotypes as `by_halves` does, on workers or with `in_place`."""
     return function.attempt if isinstance(function, RemoteEvaluator) else partial(by_halves, in_place)
 
 
 class _Executors:
-    """An executor. If a function that makes executors was given, a broken executor is replaced."""
+    """An executor, which is replaced when it breaks if a function that makes executors is given."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given

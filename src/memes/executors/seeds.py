@@ -1,4 +1,4 @@
-"""Computation of integer seeds from JAX keys in NumPy, so that workers do not need a JAX backend."""
+"""Functions that convert JAX keys to integer seeds with NumPy, so that workers need no JAX backend."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def key_words(keys: Any) -> UInt32[np.ndarray, "*n w"]:
 def threefry(
     key: UInt32[np.ndarray, "n 2"], count: UInt32[np.ndarray, "n 2"]
 ) -> tuple[UInt32[np.ndarray, " n"], UInt32[np.ndarray, " n"]]:
-    """Encrypt two counters with Threefry-2x32 (Salmon et al., 2011), like JAX."""
+    """Encrypt two counters with Threefry-2x32 (Salmon et al., 2011), as JAX does."""
     keys = key[:, 0], key[:, 1], key[:, 0] ^ key[:, 1] ^ np.uint32(0x1BD11BDA)
     x, y = count[:, 0] + keys[0], count[:, 1] + keys[1]
     for i in range(5):

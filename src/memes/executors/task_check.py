@@ -17,14 +17,14 @@ from memes.executors.blocks import Part
 from memes.executors.remote_evaluation import RemoteEvaluator, attempting, joined, raised_by
 from memes.task import Evaluation, Task, evaluate, initial, rows_like
 
-ROWS = 8  # number of genotypes of a second trial, if all evaluations of the first trial failed
+ROWS = 8  # number of genotypes in a second trial, if all evaluations of the first trial fail
 
 
 def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
     """Check that a task returns arrays of the correct shapes.
 
     Returns:
-        Shape and dtype of each extra, for one genotype.
+        Shape and dtype of each extra field, for one genotype.
 
     Raises:
         UsageError: If an array has an incorrect shape.
@@ -51,11 +51,11 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Check a task with `jit=False` by evaluating n genotypes in pairs of equal genotypes.
+    """Check a task with `jit=False` by evaluating n genotypes, which form pairs of equal genotypes.
 
-    As in a run, some evaluations may fail. If all evaluations on workers fail, more genotypes are
-    evaluated. If a task that is not declared uncertain returns different results for equal genotypes, a
-    warning is printed.
+    As in a run, some evaluations may fail. If all evaluations on workers fail, the check evaluates other
+    genotypes. A warning is printed if a task that is not declared uncertain returns different results
+    for equal genotypes.
     """
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     paired = n - n % 2
@@ -77,7 +77,7 @@ def _check_simulator(
 
 
 def _extras(parts: list[Part]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shape and dtype of a genotype's extras. At least one evaluation must have succeeded."""
+    """Return the shape and dtype of each extra field. At least one evaluation must have succeeded."""
     return rows_like(next(result for _, result in parts if result is not None).extras)
 
 

@@ -1,1 +1,1 @@
-"""Custom kernels for `jax.ffi`: C++ for the system's compiler, and CUDA for NVRTC."""
+"""Custom kernels for `jax.ffi`: the system's compiler compiles C++, and NVRTC compiles CUDA."""

@@ -25,13 +25,13 @@ def _short(data: bytes) -> str:
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """Return a file in the cache. If it is missing or damaged, call `build(path)` to write it.
+    """Return a file in the cache. If the file is missing or damaged, call `build(path)` to write it.
 
     The name of the file ends with the digest of the file's content.
     """
     own = folder("native")
     if own is not None:
-        with suppress(OSError):  # the folder may be read-only, or the disk full
+        with suppress(OSError):  # the folder may be read-only, or the disk may be full
             return _found(own, name) or _built(own, name, build)
     temporary = Path(_temporary_folder().name)
     return _found(temporary, name) or _built(temporary, name, build)
@@ -48,7 +48,7 @@ def folder(name: str) -> Path | None:
 
 
 def _base() -> Path:
-    """Return the user's cache folder according to XDG. Variables with relative paths are ignored."""
+    """Return the user's cache folder, `XDG_CACHE_HOME` or `~/.cache`. A relative path is ignored."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = given if given.is_absolute() else Path.home() / ".cache"
     mode = base.stat().st_mode if base.exists() else 0

@@ -80,7 +80,7 @@ def launch(
 
 @cache
 def missing() -> str:
-    """Return a description of missing components that kernels on the GPUs of this machine need.
+    """Return a description of the components that CUDA kernels need and that this machine lacks.
 
     The description is empty if no component is missing, or if the machine has no GPU.
     """
@@ -101,7 +101,7 @@ def missing() -> str:
 def usable(what: str, capability: float = 0.0) -> bool:
     """Return True if the GPUs can run kernels that need this compute capability.
 
-    Otherwise, print one warning that `what` is slower.
+    Otherwise, print a single warning, which says that the computation `what` is slower.
     """
     trouble = missing() or _too_old(capability)
     if trouble:
@@ -168,7 +168,7 @@ def _handler() -> ctypes.CDLL:
 
 
 def compiled(source: str, capabilities: Sequence[str]) -> bytes:
-    """Compile code for one compute capability, such as "9.0", or to PTX for several capabilities."""
+    """Compile code for the given compute capabilities, such as "9.0". The result may be PTX code."""
     library = nvrtc()
     assert library is not None
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -185,7 +185,7 @@ def compiled(source: str, capabilities: Sequence[str]) -> bytes:
 def _architecture(library: ctypes.CDLL, capabilities: Sequence[str]) -> str:
     """Return the architecture of the GPUs.
 
-    If the GPUs differ or are too new for NVRTC, return the newest architecture that all of them support.
+    If the GPUs differ or are too new for NVRTC, return the newest architecture that all GPUs support.
     """
     own = {10 * int(major) + int(minor) for major, minor in (c.split(".") for c in capabilities)}
     count = ctypes.c_int()

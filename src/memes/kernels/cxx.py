@@ -91,7 +91,7 @@ def _output(command: list[str], user: str) -> str:
 
 @cache
 def native_target(source: str, handler: str, user: str) -> str:
-    """Compile a source, register its handler with JAX, and return the name of the FFI target.
+    """Compile C++ code, register its handler with JAX, and return the name of the FFI target.
 
     The compiled library is cached. `user` is the name of the feature that needs the library, for
     messages.
@@ -110,7 +110,7 @@ def parallel() -> str:
 
 @cache
 def _processor() -> str:
-    """Return a description of the processor, on which the result of `-march=native` depends."""
+    """Return a description of the processor, because the result of `-march=native` depends on it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -33,8 +33,8 @@ def choose(
 
     Args:
         xla: The function in plain JAX, for platforms without a faster implementation.
-        xla_on_cpu: A function in plain JAX that is faster on CPUs.
-        cpp: A kernel in C++, which replaces `xla_on_cpu` if it can run.
+        xla_on_cpu: A function in plain JAX that is faster than `xla` on CPUs.
+        cpp: A kernel in C++, which replaces `xla_on_cpu` if the kernel can run.
         cuda: A kernel in CUDA for NVIDIA GPUs.
         what: Name of the computation, for the warning.
         capability: Minimum compute capability of the GPU for the CUDA kernel.

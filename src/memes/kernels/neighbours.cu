@@ -1,6 +1,6 @@
 // Finds the smallest squared distances from queries to points. A warp processes QUERIES queries. The points are divided
 // into GROUPS groups. For every query, a lane keeps the minimum distance of each of its EACH groups in registers. Then
-// the warp selects the groups with the smallest minima, and from these groups the smallest distances.
+// the warp selects the groups with the smallest minima, and searches these groups for the smallest distances.
 constexpr int DIMENSIONS = @DIMENSIONS@;
 constexpr int QUERIES = @QUERIES@;
 constexpr int EACH = @EACH@;              // groups per lane, a multiple of 4

@@ -44,11 +44,11 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
     h, k = points.shape
     n_groups = -(-h // GROUP)
     filled = jnp.pad(points, ((0, n_groups * GROUP - h), (0, 0)), constant_values=jnp.inf)
-    # The j-th members of all groups are adjacent in memory, for vector instructions.
+    # The j-th members of all groups are adjacent in memory, so that vector instructions can be used.
     members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        # XLA fuses and vectorises this loop. On CPUs, it would compute a reduction member by member.
+        # XLA fuses and vectorises this loop. On CPUs, XLA would compute a reduction member by member.
         minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
         best = _smallest(minima, min(count, n_groups))[1]
         candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
@@ -61,7 +61,7 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
 
 def _squared_distance(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
     """Return the squared distance between two points, which are sequences of coordinates."""
-    # The expanded form of the square would cause cancellation. Differences of few coordinates are cheap.
+    # Expanding the square would cause cancellation. Differences are cheap, as there are few coordinates.
     return sum(jnp.square(x - y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 
@@ -71,8 +71,8 @@ def _smallest(values: Array, count: int) -> tuple[Array, Array]:
 
 
 # EACH: groups per lane of a warp. QUERIES: maximum number of queries per warp. WARPS: warps per block.
-# Larger values of EACH and QUERIES need more registers. With few queries, the number per warp is reduced
-# to get WARPS_WANTED warps.
+# Larger values of EACH and QUERIES need more registers. If there are few queries, each warp gets fewer
+# queries, so that about WARPS_WANTED warps run.
 EACH, QUERIES, WARPS, WARPS_WANTED = 16, 4, 4, 1024
 MOST = 128  # maximum number of neighbours that the kernel supports
 
@@ -105,7 +105,7 @@ def nearest_by_kernel(
 
 
 def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
-    """Return the kernel for a number of dimensions, of neighbours, and of queries per warp."""
+    """Return the kernel for the given numbers of dimensions, of neighbours and of queries per warp."""
     source = (resources.files("memes.kernels") / "neighbours.cu").read_text()
     ahead = 1 if queries == QUERIES else EACH // 4  # with few warps, prefetching hides latency
     settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}

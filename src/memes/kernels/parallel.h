@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-// Calls work(part) for `parts` parts. The calling thread runs all parts that no other thread has started yet.
+// Calls work(part) for each part in [0, parts). The calling thread runs all parts that no other thread has started yet.
 template <class Work>
 static void in_parallel(xla::ffi::ThreadPool& pool, long parts, Work work) {
   struct Shared {

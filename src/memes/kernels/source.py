@@ -6,7 +6,7 @@ from typing import Any
 
 
 def written(text: str, **parts: Any) -> str:
-    """Replace the placeholders in a source, such as @NAME@. A list is written as several lines."""
+    """Replace placeholders such as @NAME@ in source code. The items of a list become separate lines."""
     for name, part in parts.items():
         text = text.replace(f"@{name}@", "\n  ".join(part) if isinstance(part, list) else str(part))
     return text

@@ -39,8 +39,8 @@ from memes.task import Task
 from memes.tasks import TASKS
 from memes.validation import described, fits
 
-# Defaults of each scale, by option. Options that the task or algorithm does not have are ignored. A
-# scale never sets an option to a larger value than the option's usual default.
+# Default values of options, for each scale. Options that the task or algorithm does not have are
+# ignored. A scale never sets an option to a larger value than the option's usual default.
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {"generations": 2000},
     "laptop": {
@@ -59,7 +59,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "replay_size": 200_000,
     },
 }
-# Further defaults of each scale for a task.
+# Further default values of options, for each scale and task.
 TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"ant-trap": {"generations": 10_000}},
     "laptop": {
@@ -70,7 +70,7 @@ TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# Further defaults of each scale for an algorithm.
+# Further default values of options, for each scale and algorithm.
 ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {"memes-hybrid": {"lanes": 8}},
@@ -208,14 +208,14 @@ class Parsed(NamedTuple):
         return [*usual, *map(Logger, self.choice.track)]
 
     def build(self, executor: Executor | None = None) -> Algorithm:
-        """Build the algorithm and its task. If there is an executor, it evaluates the task."""
+        """Build the algorithm and its task. If there is an executor, the executor evaluates the task."""
         task = made(Task, self.task, self.make_task, **self.task_options)
         task = on_workers(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         if name in PRESETS:
-            own = name  # a preset may be a variant of another preset with a fixed option
+            own = name  # a preset may be another preset with a fixed option
         else:
             own = name.rpartition(":")[2] if found.name == UNNAMED else found.name
         return replace(found, name=own, options=found.options or options)
@@ -300,10 +300,10 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
 
 
 def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | None:
-    """Return the first word that is neither a flag nor the value of an option, or None.
+    """Return the first word that is neither a flag nor the value of an option, or None if there is none.
 
-    At this point, the options of the task are unknown. A word after an unknown option is returned only
-    if there is no other candidate.
+    At this point, the options of the task are unknown, so a word after an unknown option may be its
+    value. Such a word is returned only if there is no other candidate.
     """
     line = split(words, options)
     after = (value for flag in line.flags if flag.name not in options for value in flag.values)
@@ -322,7 +322,7 @@ def _all(groups: Mapping[str, Options]) -> Options:
 def _entries(
     table: dict[str, Any], file: str | None, algorithm: Any, options: Options
 ) -> dict[str, Any]:
-    """Check a TOML file, and return its entries for all algorithms and for this algorithm."""
+    """Check the content of a TOML file, and return the entries that apply to this algorithm."""
     sections = {k: v for k, v in table.items() if isinstance(v, dict)}
     for name in sections:
         known(f"section of '{file}'", name, PRESETS) if ":" not in name else name
@@ -352,7 +352,7 @@ def _entries(
 
 
 def _whose(task: Any, algorithm: Any, name: str) -> str:
-    """Return a phrase that lists other algorithms or tasks with the given option."""
+    """Return a phrase that lists the algorithms or tasks with the given option, or an empty string."""
     owners = [preset.name for preset in PRESETS.values() if name in options_of(preset.build)]
     if owners:
         return f"is an option of {', '.join(owners)}, not of {algorithm}"

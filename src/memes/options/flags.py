@@ -25,9 +25,10 @@ from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 from memes.store.files import as_path
 
 Options = dict[str, Parameter]
-MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes per file, and of dots per line
+MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes in a file, and of dots in a line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
-# Wrong names of options, and the options that a user may mean. A command suggests only its own options.
+# Wrong names of options, and the options that users probably mean. A command suggests only options that
+# the command has.
 MEANT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("epochs", "gens", "iters", "itrs", "num_generations"), ("generations",)),
     **dict.fromkeys(("budget", "evals", "num_evaluations", "max_evaluations"), ("evaluations",)),
@@ -125,7 +126,7 @@ def _name_of(flag: str, options: Collection[str]) -> str:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """Return the types that a hint allows, without None."""
+    """Return the types that a type hint allows, except None."""
     union = typing.get_origin(hint) in (typing.Union, UnionType)
     return tuple(part for part in typing.get_args(hint) if part is not NoneType) if union else (hint,)
 
@@ -156,7 +157,7 @@ def _may_follow(word: str, hint: Any) -> bool:
 
 
 def _spelt(hint: Any) -> str:
-    """Return the placeholder for the values of an option in a help text, such as INT or {a,b}."""
+    """Return the placeholder, such as INT or {a,b}, for the values of an option in a help text."""
 
     def spelt(kind: Any) -> str:
         parts = typing.get_args(kind)
@@ -209,7 +210,7 @@ def _converted(kind: Any, words: Sequence[str]) -> Any:
 
 
 def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Options:
-    """Return the options of a function or a dataclass instance by name.
+    """Return a dictionary of the options of a function or of a dataclass instance.
 
     Options whose values cannot be written as text are ignored.
     """
@@ -228,7 +229,10 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 
 
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
-    """Replace the defaults of options with smaller values of a scale and with the entries of a file."""
+    """Replace the defaults of options with the values of a scale, and then with the entries of a file.
+
+    A number of the scale is used only if it is smaller than the default.
+    """
     found = {}
     for name, option in options.items():
         value = option.default
@@ -309,7 +313,7 @@ def check_no_more(words: Sequence[str]) -> None:
 
 
 def _word_of(name: str, hint: Any) -> str:
-    """Return the placeholder of a positional argument in a help text, such as RUN or RUN..."""
+    """Return the placeholder, such as RUN or RUN..., of a positional argument in a help text."""
     several = "..." if typing.get_origin(hint) is tuple else ""
     return name.upper().rstrip("S") + several
 
@@ -331,7 +335,7 @@ def show_help(
         program: The command, such as `memes run`, which selects the examples.
         usage: The command with its arguments.
         text: Description of the command, in paragraphs.
-        groups: Options of the command by title.
+        groups: Options of the command, by the title of their group.
         placed: Help texts of positional arguments.
     """
     width = min(max(shutil.get_terminal_size().columns - 1, NARROWEST), WIDEST)
@@ -359,7 +363,7 @@ def _left(name: str, option: Parameter) -> str:
 
 
 def _told(option: Parameter) -> str:
-    """Return the help text of an option, including any default."""
+    """Return the help text of an option, with the default value if there is one."""
     text = (option.help or "").replace("If None, ", "By default, ").replace("`", "'")
     if option.default is REQUIRED:
         return f"{text} (required)".strip()
@@ -385,8 +389,8 @@ def check_flags(
 ) -> None:
     """Raise a `UsageError` if a flag is not among the options.
 
-    `whose(name)` returns a phrase for the error message, which lists the tasks or algorithms that have
-    the option. The phrase is empty if there are none.
+    `whose(name)` returns a phrase for the error message. The phrase lists the tasks or algorithms that
+    have the option, and is empty if there are none.
     """
     for flag in split(words, options).flags:
         if flag.name not in options:

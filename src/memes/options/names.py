@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def task_factory(name: str) -> Callable[..., Task]:
-    """Return the function that makes the task of this name.
+    """Return the function that makes the task with this name.
 
     The name can be a task of the library, an environment from another package, such as `gymnasium:NAME`,
     or a custom task as `module:name` or `file.py:name`.
@@ -49,7 +49,7 @@ def task_factory(name: str) -> Callable[..., Task]:
 
 
 def is_own(name: str) -> bool:
-    """Return True if the task of this name is a custom task."""
+    """Return True if the name refers to a custom task."""
     return ":" in name and name.partition(":")[0] not in FAMILIES
 
 
@@ -157,7 +157,7 @@ def _imported(what: str, name: str) -> Any:
     return getattr(module, attribute)
 
 
-_files: dict[str, str] = {}  # absolute paths of imported files, by their names
+_files: dict[str, str] = {}  # the absolute path of each imported file, by the name that was given
 
 
 def _file(what: str, where: str) -> ModuleType:
@@ -184,7 +184,7 @@ def _free_name(file: Path) -> str:
 
 
 def code_of(name: str) -> str | None:
-    """Return the digest of the file of a custom task or algorithm, or None if there is no such file."""
+    """Return the digest of the file with a custom task or algorithm, or None if there is no file."""
     where = name.rpartition(":")[0]
     own = where.endswith(".py")
     file = _files.get(where, where) if own else getattr(sys.modules.get(where), "__file__", None)

@@ -56,7 +56,7 @@ class WorkerOptions:
         require(not alone, "simulator_timeout needs workers, as in --workers 8")
 
     def executor(self) -> AbstractContextManager[Executor | None]:
-        """Return a context that starts the workers, if there are any."""
+        """Return a context manager that starts the workers, or does nothing if there are no workers."""
         if self.workers is None:
             return nullcontext()
         return workers(self.workers, timeout=self.simulator_timeout)
@@ -65,13 +65,13 @@ class WorkerOptions:
 def on_workers(
     task: Task, name: str, options: Mapping[str, Any], executor: Executor | None, rows: int = BLOCK
 ) -> Task:
-    """Return the task, which is evaluated on the executor if there is one.
+    """Return the task. If there is an executor, the workers of the executor evaluate the task.
 
     Args:
         task: The task.
         name: Name of the task, from which workers rebuild a custom task.
         options: Options of the task.
-        executor: Executor that evaluates the task, if there is one.
+        executor: Executor whose workers evaluate the task. If None, the task is returned unchanged.
         rows: Number of genotypes that a worker receives at a time.
     """
     if executor is None:

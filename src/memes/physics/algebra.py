@@ -23,14 +23,14 @@ TINY = 1e-13
 
 
 class Operations(NamedTuple):
-    """Operations of a backend on the data of `Value`s. `+ - *` and comparisons are not included.
+    """Operations of a backend on the data of `Value`s, except `+`, `-`, `*` and comparisons.
 
     Attributes:
-        divide: `(a, b) -> a / b`; one of the arguments may be a float.
+        divide: A function `(a, b) -> a / b`. One of the arguments may be a float.
         sin, cos, sqrt, abs, minimum, maximum, where: Elementwise functions, as in NumPy.
-        lift: `(constants[K]) -> data`, which converts constants to shape (K, 1) or (K, N).
-        total: `(data[K, N]) -> data[N]`, the sum over isomorphic subtrees.
-        fill: `(float, stacked: bool) -> data`, which expands a constant to the full shape.
+        lift: A function `(constants[K]) -> data` that converts constants to shape (K, 1) or (K, N).
+        total: A function `(data[K, N]) -> data[N]` that computes the sum over isomorphic subtrees.
+        fill: A function `(float, stacked: bool) -> data` that expands a constant to the full shape.
     """
 
     divide: Callable[[Any, Any], Any]
@@ -188,7 +188,8 @@ maximum = _elementwise("maximum", np.maximum)
 def less(a: Scalar, b: Scalar) -> Condition:
     """Return the condition a < b.
 
-    The result is a bool for constants. For stacked constants, it may be a mask of 0 and 1.
+    The result is a bool for constants. For stacked constants, the result may be a mask of zeros and
+    ones.
     """
     value = _first_value(a, b)
     if value is not None:

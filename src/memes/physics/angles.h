@@ -1,4 +1,5 @@
-// Computes sine and cosine of an angle from polynomials of half the angle, which is first reduced to [-pi/2, pi/2].
+// Computes the sine and cosine of an angle from polynomials of half the angle. Half the angle is first reduced to
+// [-pi/2, pi/2].
 FUNCTION V half_angle(V x) {
   V turns = down(x * 0.15915494309189535f + 0.5f);
   return 0.5f * ((x - turns * 6.28125f) - turns * 1.9353071795864769e-3f);

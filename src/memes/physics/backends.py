@@ -7,8 +7,8 @@ All backends trace the same function `step`, each with its own type of data:
     cuda     one CUDA kernel for all substeps, for NVIDIA GPUs (`cuda_backend.py`)
     native   vectorised C++, for CPUs (`native.py`)
 
-Internally, a state is a matrix [R, N] with one column per robot. Its rows contain the entries (slots) of
-qpos, of qvel and of the warm start. A stacked slot has one row per copy.
+Internally, a state is a matrix [R, N] with one column per robot. The rows contain the entries (slots) of
+qpos, of qvel and of the warm start. A slot that represents K isomorphic subtrees has K rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from memes.physics.solver import (
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
 
-# (rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags). The rows of failed robots do not change.
+# A function `(rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags)`, which does not change the rows of
+# failed robots.
 Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -65,7 +66,7 @@ def _spans(slots: Slots, start: int) -> tuple[tuple[tuple[int, int], ...], int]:
 
 
 def array_operations(xp: Any, copies: int, n: int) -> Operations:
-    """Return the operations on arrays of shape [N] for the trunk and [K, N] for stacked parts."""
+    """Return the operations on arrays, whose shape is [N] for the trunk and [K, N] for stacked parts."""
 
     def total(data: Any) -> Any:
         return xp.sum(data, axis=0) if data.ndim == 2 else copies * data
@@ -174,7 +175,7 @@ def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
 
 
 def _controls(xp: Any, ctrl: Any, layout: Layout) -> list[Any]:
-    """Return the data of each slot of ctrl, [N] or [K, N]."""
+    """Return the data of each slot of ctrl, as arrays [N] or [K, N]."""
     return [
         ctrl[:, slot[0]] if len(slot) == 1 else xp.stack([ctrl[:, i] for i in slot])
         for slot in layout.controls

@@ -168,8 +168,8 @@ def _contacts(
 def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
     """Return the contact parameters of two geoms.
 
-    The geom with the higher priority determines the parameters. If both geoms have equal priority, their
-    parameters are mixed.
+    The geom with the higher priority determines the parameters. If both geoms have the same priority,
+    their parameters are mixed.
     """
     margin = float(m.geom_margin[a] + m.geom_margin[b])
     if m.geom_priority[a] != m.geom_priority[b]:
@@ -198,7 +198,7 @@ def impedance_of(
     reasons.unless(power == int(power), "a 'solimp' with a power that is not a whole number", where)
     if (solref > 0).any() and (solref <= 0).any():
         reasons.unless(False, "a 'solref' with one positive and one non-positive number", where)
-        solref = np.array([0.02, 1.0])  # MuJoCo's default, so that the checks can go on
+        solref = np.array([0.02, 1.0])  # MuJoCo's default, so that the checks can continue
     if solref[0] > 0:
         safe = 0.0 if disabled(m, "refsafe") else 2 * float(m.opt.timestep)
         time_constant = max(float(solref[0]), safe)

@@ -20,8 +20,8 @@ class Row(NamedTuple):
     """A constraint: a contact with 1, 3, 4 or 6 components, a joint limit, or dry friction of a dof.
 
     Attributes:
-        jacobian: For each dof that affects the constraint, the effect of unit velocity on each
-            component.
+        jacobian: For each dof that affects the constraint, the velocity of each component that a unit
+            velocity of the dof causes.
         stiffness: D in the problem (see `solver.py`), or 0 if the constraint is not active.
         friction: Friction coefficients of a contact, one for each component except the first.
         reference: Negative reference acceleration of each component.
@@ -106,13 +106,13 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
 
 
 def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
-    """Return the row of dry friction, which reduces the velocity of a dof."""
+    """Return the row of dry friction, which reduces the velocity of a degree of freedom."""
     reference = [friction.damping * velocity]
     return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
 
 def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: int) -> list[Scalar]:
-    """Multiply the Jacobian of a row by a vector over the dofs."""
+    """Multiply the Jacobian of a row by a vector with one entry per degree of freedom."""
     result: list[Scalar] = [0.0] * components
     for d, entries in jacobian.items():
         result = [r + entry * x[d] for r, entry in zip(result, entries, strict=True)]
@@ -186,7 +186,7 @@ def _offset(contact: Contact, centre: Centre) -> Vector:
 
 
 def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
-    """Return the condition that a robot is close enough to a static shape for an active contact."""
+    """Return the condition that a robot is so close to a static shape that a contact can be active."""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):
@@ -239,7 +239,8 @@ def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 def _away(contact: Contact, offset: Vector) -> Vector:
     """Return the vector from a box, a capsule's axis or a sphere's centre to the ball's centre.
 
-    The vector starts at the nearest point. For a box, it is in the frame of the box.
+    For a box or an axis, the vector starts at the point nearest to the ball. For a box, the vector is in
+    the frame of the box.
     """
     if contact.shape == "box":
         local = la.apply_transposed(contact.frame, offset)
@@ -253,7 +254,7 @@ def _away(contact: Contact, offset: Vector) -> Vector:
 
 
 def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the distance from a box to a ball, and the box's normal.
+    """Return the distance from a box to a ball, and the normal of the box at the contact.
 
     The centre of the ball may be inside the box.
     """

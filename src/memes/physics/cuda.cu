@@ -1,4 +1,4 @@
-// Computes all substeps of robots on a GPU. A thread computes one leg of one robot. The legs of a robot are adjacent
+// Simulates all substeps of robots on a GPU. A thread simulates one leg of one robot. The legs of a robot are adjacent
 // threads of a warp. Each of these threads also computes the robot's trunk, with bitwise equal results.
 typedef float V;
 typedef bool I;
@@ -14,7 +14,7 @@ FUNCTION I opposite(I m) { return !m; }
 FUNCTION bool some(I m) { return __any_sync(WARP, m); }
 FUNCTION V absolute(V a) { return fabsf(a); }
 FUNCTION V down(V a) { return floorf(a); }
-// `least` and `greatest` return NaN if a number is NaN, so that failed robots are detected.
+// `least` and `greatest` return NaN if an argument is NaN, so that failed robots are detected.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 FUNCTION V least(V a, V b) { V r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 FUNCTION V greatest(V a, V b) { V r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
@@ -23,8 +23,8 @@ FUNCTION V least(V a, V b) { return a < b || a != a ? a : b; }
 FUNCTION V greatest(V a, V b) { return a > b || a != a ? a : b; }
 #endif
 #if defined(__CUDA_ARCH__)
-// The approximate instructions have an error of 1 ulp. Exact division would need eight instructions, and would also
-// support divisors near 2^128.
+// The approximate instructions have an error of 1 ulp. Exact division needs eight instructions, but also supports
+// divisors near 2^128.
 FUNCTION V quotient(V a, V b) { V r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b)); return a * r; }
 FUNCTION V root(V a) { V r; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 #else
@@ -42,8 +42,8 @@ FUNCTION T pick(int copy, const T (&values)[COPIES]) {
   return x;
 }
 
-// Advances n robots. `rows` has one column per robot, and `controls` has one row per robot. blockIdx.y is the index
-// in the batch.
+// Advances n robots. `rows` has one column per robot, and `controls` has one row per robot. blockIdx.y is the index of
+// the batch member.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 advance(const float* rows, const float* failed, const float* controls, float* out, float* out_failed, int n) {
   const int lane = threadIdx.x % 32, copy = lane % COPIES;

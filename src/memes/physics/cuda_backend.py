@@ -21,7 +21,7 @@ from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
-THREADS = 128  # threads per block, so that four warps share the instruction fetches of a long program
+THREADS = 128  # threads per block: four warps share the instruction fetches of a long program
 WARP = 32
 
 
@@ -44,7 +44,7 @@ def cuda_backend(
     )
     kernel = step_kernel(stacked, fidelity, substeps)
     if launch is cuda.launch:
-        cuda.compile_in_background(kernel)  # runs in a thread until the first launch is traced
+        cuda.compile_in_background(kernel)  # the first launch waits for the compilation
     robots = THREADS // WARP * (WARP // copies)  # robots per block
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:

@@ -82,9 +82,10 @@ def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
 
 
 def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
-    """Return the joints of a link, each with a flag that marks leading slides of a root.
+    """Return the joints of a link, each with a flag that marks the leading slide joints of a root link.
 
-    The flag of a joint is True if the link is a root, and the joint and all joints before it are slides.
+    The flag of a joint is True if the link is a root, and the joint and all joints before it are slide
+    joints.
     """
     leads = link.parent < 0
     joints = []
@@ -129,7 +130,7 @@ def inertias(model: Model, frames: Frames) -> list[Inertia]:
 
 
 def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
-    """Return the most frequent principal moment, and the axes with a different moment.
+    """Return the most frequent principal moment of inertia, and the axes with a different moment.
 
     The inertia is this moment times the identity, plus a rank-one term for each returned axis. A capsule
     has one such axis, and a sphere has none.
@@ -243,7 +244,7 @@ def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
 
 
 def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
-    """Return all links with parents, from the leaves inwards, each with its parent and a new `Flow`."""
+    """Return all links with a parent, from the leaves to the root, each with its parent and a `Flow`."""
     return [
         (k, model.links[k].parent, Flow(tree))
         for k in range(len(model.links) - 1, -1, -1)
@@ -282,7 +283,7 @@ def applied_force(
 def _drives(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> Iterator[tuple[int, Scalar]]:
-    """Yield for each actuator its dof and its force on this dof."""
+    """Yield the degree of freedom of each actuator, and the force that the actuator exerts on it."""
     for actuator in model.actuators:
         pull = _pull(actuator, qpos, qvel, ctrl)
         if actuator.force_range:
@@ -291,7 +292,7 @@ def _drives(
 
 
 def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
-    """Return the range of the total actuator force for each dof with a limited actuator force."""
+    """Return the range of the total actuator force, for each degree of freedom that has such a range."""
     joints = [joint for link in model.links for joint in link.joints]
     return {joint.dof: joint.drive_range for joint in joints if joint.drive_range is not None}
 
@@ -312,7 +313,7 @@ def _pull(
 def implicit_damping(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> dict[int, Scalar]:
-    """Return the damping of each dof that the integrator treats implicitly.
+    """Return the damping that the integrator treats implicitly, for each degree of freedom.
 
     The damping is the negative derivative of the force with respect to the velocity. `euler` uses the
     damping of joints. `implicitfast` also uses the damping of actuators whose force is within its range.

@@ -2,7 +2,8 @@
 
 The code uses values of type `V`, conditions of type `I`, and a few functions such as `choose`, `least`
 and `root`. The C++ files `native.cc` and `cuda.cu` define these types and functions. On CPUs, a value is
-a vector with one number for each of several robots. On GPUs, it is a number for one leg of one robot.
+a vector with one number for each of several robots. On GPUs, a value is a number for one leg of one
+robot.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class GeneratedCode:
     """The C++ code of a step, generated line by line during tracing.
 
     Attributes:
-        lines: Body of a step.
-        constants: Name of each stacked constant, which the source must define.
+        lines: Lines of code, which form the body of a step.
+        constants: Name of each stacked constant, by its values. The source must define these constants.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Append both alternatives. The code skips an alternative if no robot in the group needs it.
+        """Append both alternatives. The code skips an alternative that no robot of a group needs.
 
         A group consists of the robots in a vector or in a warp.
         """
@@ -150,7 +151,7 @@ class GeneratedCode:
 
 
 def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
-    """Generate the code of a step. `x` contains qpos, qvel and the warm start, `c` the controls."""
+    """Generate the code of a step, given `x` (qpos, qvel and the warm start) and `c` (the controls)."""
     model, program = stacked.model, GeneratedCode()
 
     def read(array: str, start: int, count: int) -> list[Scalar]:

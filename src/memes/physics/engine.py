@@ -65,7 +65,7 @@ class Engine:
     Attributes:
         model: The compiled MuJoCo model.
         backend: Name of the backend: `numpy`, `xla`, `cuda` or `native`.
-        substeps: Timesteps per call of `step`.
+        substeps: Number of timesteps per call of `step`.
         copies: K, the number of isomorphic subtrees that are stacked and simulated as one.
         self_collision: The `self_collision` argument of `compile`. If False, contacts between moving
             geoms are ignored.
@@ -83,9 +83,9 @@ class Engine:
 
     @property
     def compiler_options(self) -> dict[str, str]:
-        """Options that make the `jax.jit` of a rollout faster. Empty unless `xla` runs on CPUs.
+        """Options of `jax.jit` that make rollouts faster. They are empty unless `xla` runs on CPUs.
 
-        On CPUs, XLA's fusion would compute many values of a rollout repeatedly, so that `xla` would be
+        On CPUs, XLA's fusion would compute many values of a rollout repeatedly. This would make `xla`
         several times slower.
         """
         slow_fusion = self.backend == "xla" and jax.default_backend() == "cpu"
@@ -206,7 +206,7 @@ def compile(
 
     Args:
         model: A compiled model, a path to an MJCF file, or an XML string.
-        substeps: Timesteps of the model per call of `step`.
+        substeps: Number of timesteps of the model per call of `step`.
         fidelity: Accuracy of the contact solver. `default` uses 6 Newton iterations with 2 line-search
             steps each. `fast` uses 4 iterations with 2 steps each. A custom `Fidelity` must have at
             least 4 iterations.

@@ -28,7 +28,7 @@ def disabled(m: mujoco.MjModel, feature: str) -> bool:
 
 
 class Placed(NamedTuple):
-    """Pose of a body in the frame of its link, or of the world if the body is static."""
+    """Pose of a body in the frame of its link, or in the world frame if the body is static."""
 
     rotation: np.ndarray
     translation: np.ndarray

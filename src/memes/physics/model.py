@@ -37,7 +37,7 @@ class Limit(NamedTuple):
 
 
 class DryFriction(NamedTuple):
-    """Friction loss of a joint's dofs: a soft velocity constraint with maximum force `most`."""
+    """Dry friction of a joint: a soft constraint on each velocity, with the maximum force `most`."""
 
     most: Scalar
     stiffness: Scalar
@@ -92,9 +92,10 @@ class Surface(NamedTuple):
         kind: Type of the geom: `box`, `cylinder` or `ellipsoid`.
         size: Half sizes of a box, radius and half length of a cylinder, or half axes of an ellipsoid.
         axes: Axes of the geom in the frame of the link, as columns.
-        which: Selection of the point. For a box, it contains the signs of the coordinates of a corner.
-            For a cylinder, it contains the cosine and sine of the angle from the lowest point of the
-            rim, followed by 1 for the lower rim or -1 for the upper rim.
+        which: Selection of the point, as a vector. For a box, the entries are the signs of the
+            coordinates of a corner. For a cylinder, the first two entries are the cosine and sine of the
+            angle from the lowest point of the rim. The third entry is 1 for the lower rim or -1 for the
+            upper rim.
     """
 
     kind: str
@@ -148,7 +149,7 @@ class Contact(NamedTuple):
 class Actuator(NamedTuple):
     """An actuator of a dof.
 
-    Its force is `gear * clip(gain * ctrl + bias[0] + bias[1] * length + bias[2] * velocity)`.
+    The force is `gear * clip(gain * ctrl + bias[0] + bias[1] * length + bias[2] * velocity)`.
     """
 
     control: int

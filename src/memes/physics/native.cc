@@ -1,4 +1,4 @@
-// Computes a step of robots on CPUs, with W robots per vector. XLA calls this code.
+// Simulates robots on CPUs, with W robots per vector. XLA calls this code.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -20,7 +20,7 @@ FUNCTION V all(float x) { return V{} + x; }
 FUNCTION V choose(I m, V a, V b) { return (V)((m & (I)a) | (~m & (I)b)); }
 FUNCTION I opposite(I m) { return ~m; }
 FUNCTION bool some(I m) { int any = 0; for (int i = 0; i < W; ++i) any |= m[i]; return any; }
-// `least` and `greatest` return NaN if a number is NaN, so that failed robots are detected.
+// `least` and `greatest` return NaN if an argument is NaN, so that failed robots are detected.
 FUNCTION V least(V a, V b) { return choose((a < b) | (a != a), a, b); }
 FUNCTION V greatest(V a, V b) { return choose((a > b) | (a != a), a, b); }
 FUNCTION V quotient(V a, V b) { return a / b; }

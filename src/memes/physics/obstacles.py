@@ -1,6 +1,6 @@
 """Obstacles: static shapes that robots rarely touch.
 
-Obstacles that one ball cannot touch at the same time, because they are too far apart, form a group.
+Obstacles form a group if they are so far apart that a ball can touch only one of them at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from memes.physics.algebra import Scalar, Stacked
 from memes.physics.model import Contact, Model
 
-# Contacts of one ball that share a constraint, because at most one contact can be active at a time.
+# Contacts of one ball that share a constraint, because at most one of them can be active at a time.
 Rivals = tuple[Contact, ...]
 
 

@@ -92,7 +92,7 @@ def _points(
 
 
 def _links(m: mujoco.MjModel, reasons: Reasons) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
-    """Return the links, the link of each body (-1 for the world), and the body's pose in the link."""
+    """Return the links, and for each body its link (-1 for the world) and its pose in this link."""
     links: list[dict[str, Any]] = []
     link_of = [-1] * m.nbody
     placed = [Placed(np.eye(3), np.zeros(3))] * m.nbody

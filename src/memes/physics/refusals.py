@@ -54,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# MuJoCo's names of flags that are supported, and of flags that have no effect here, with the reason.
+# MuJoCo's flags that are supported, and flags that have no effect in this simulator, with the reason.
 OBEYED = (
     "constraint",
     "equality",
@@ -104,7 +104,7 @@ class Reasons:
     def unless(self, condition: Any, what: str, where: str = "", option: str = "") -> None:
         """Record the unsupported feature `what` of the element `where`, unless the condition is true.
 
-        `option` names the option with which the feature is ignored.
+        `option` is the option with which the simulator ignores the feature.
         """
         if not condition:
             self._found.setdefault((what, option), []).append(where)

@@ -2,8 +2,8 @@
 
     minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges s(edge(J a - a_ref))
 
-M is the mass matrix, and J is the Jacobian of the constraints. a_free is the unconstrained acceleration,
-and a_ref is the reference acceleration of the constraints. A constraint with stiffness D has one or more
+M is the mass matrix, and J is the Jacobian of the constraints. The unconstrained acceleration is a_free,
+and the reference acceleration of the constraints is a_ref. A constraint with stiffness D has one or more
 edges:
 
 - A contact with friction has two edges of the friction pyramid for each component except the normal. The
@@ -28,8 +28,8 @@ from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
-# For dry friction, the line search rejects steps that end near the far end of the bracket. This is the
-# share of the bracket that counts as near.
+# For dry friction, the line search rejects steps that end near the far end of the bracket. `FAR_END` is
+# the share of the bracket that counts as near.
 FAR_END = 1 / 16
 
 
@@ -60,7 +60,7 @@ def flatten(at: Iterate) -> list[Scalar]:
 
 
 def restore(scalars: Sequence[Scalar], like: Iterate) -> Iterate:
-    """Restore a flattened iterate, which has the structure of the iterate `like`."""
+    """Restore an iterate from its scalars. The result has the structure of the iterate `like`."""
     each = iter(scalars)
     return Iterate(
         [next(each) for _ in like.acceleration],
@@ -78,10 +78,11 @@ class ControlFlow(NamedTuple):
     """Loops and branches, as implemented by a backend.
 
     Attributes:
-        repeat: `(count, body, start, stacked) -> scalars`, which applies the body `count` times.
-            `stacked` has one flag per scalar, which is True for scalars that represent K copies.
-        branch: `(condition, then, otherwise) -> scalars`, which selects an alternative for each robot.
-            If the condition is false, both alternatives give correct results, and `otherwise` is
+        repeat: A function `(count, body, start, stacked) -> scalars` that applies the body `count`
+            times. `stacked` contains one flag per scalar. The flag is True for scalars that represent K
+            copies.
+        branch: A function `(condition, then, otherwise) -> scalars` that selects an alternative for each
+            robot. If the condition is false, both alternatives give correct results, and `otherwise` is
             cheaper.
     """
 
@@ -115,7 +116,7 @@ def constrained(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> tuple[list[Scalar], list[Scalar]]:
-    """Return the constrained acceleration, and the forces of the constraints on the dofs."""
+    """Return the constrained acceleration, and the constraint force on each degree of freedom."""
     if not rows:
         return sparse.solve(tree, sparse.factor(tree, mass), force), [0.0] * len(force)
     start = _better_start(tree, mass, force, rows, warm)
@@ -188,7 +189,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """Sum the terms of all rows, with a sum over the K copies of stacked rows."""
+    """Add up the terms of all rows, including all K copies of the stacked rows."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):
@@ -225,7 +226,7 @@ def _constraint_force(tree: Tree, rows: list[Row], components: list[list[Scalar]
 
 
 def _spread(tree: Tree, row: Row, push: list[Scalar], force: dict[int, Scalar], flow: Flow) -> None:
-    """Add J' push of one row to the forces on the dofs."""
+    """Add the product J' push of one row to the forces on the degrees of freedom."""
     for d, entries in row.jacobian.items():
         crosses = row.stacked and not tree.stacked[d]
         flow.add(force, d, la.dot(entries, push), crosses=crosses)
@@ -296,7 +297,7 @@ def _line_search(
     moved: list[list[Scalar]],
     steps: int,
 ) -> Scalar:
-    """Find the step length by Newton steps within a shrinking bracket."""
+    """Find the step length with Newton's method, within a shrinking bracket."""
     if steps == 0:
         return 1.0
     kinks = any(row.most is not None for row in rows)

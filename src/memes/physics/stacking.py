@@ -20,7 +20,7 @@ Slots = tuple[tuple[int, ...], ...]
 
 
 class Layout(NamedTuple):
-    """Indices in MuJoCo's vectors: K indices per stacked scalar, and one index per other scalar."""
+    """Indices in MuJoCo's vectors: K indices for each stacked scalar, and one for each other scalar."""
 
     qpos: Slots
     dofs: Slots
@@ -57,9 +57,9 @@ def stacked(model: Model) -> StackedModel:
 
 
 def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
-    """Return the K for which the most dofs are stacked, and all families of K subtrees.
+    """Return the number of copies with which the most dofs are stacked, and the families of subtrees.
 
-    A family consists of isomorphic siblings, and a subtree is a list of links.
+    A family consists of isomorphic sibling subtrees. A subtree is a list of links.
     """
     children: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(model.links):

@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Mass matrix, forces and acceleration at a phase. Angular parts of free joints use world axes."""
+    """Mass matrix, forces and acceleration in a state. Angular parts of free joints use world axes."""
 
     mass: Sparse
     force: list[Scalar]
@@ -42,7 +42,7 @@ def step(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Advance a phase by one timestep with the integrator of the model."""
+    """Advance a state by one timestep with the integrator of the model."""
     advance = _rk4 if model.integrator == "rk4" else _euler
     return advance(model, tree, phase, ctrl, fidelity, control)
 
@@ -184,9 +184,9 @@ def _joints(model: Model) -> list[Joint]:
 
 
 def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[Scalar]:  # type: ignore[no-untyped-def]
-    """Convert the angular parts of free joints with the function `turn`.
+    """Convert the angular part of each free joint between body axes and world axes with `turn`.
 
-    States contain the angular parts in body axes, whereas the dynamics use world axes.
+    States contain the angular parts in body axes, but the dynamics use world axes.
     """
     turned = list(x)
     for joint in _joints(model):
@@ -199,7 +199,7 @@ def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[S
 def integrate_position(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: Scalar
 ) -> list[Scalar]:
-    """Return the positions after motion with constant velocity for a time dt."""
+    """Return the positions after a motion with constant velocity for the time dt."""
     moved = list(qpos)
     for joint in _joints(model):
         q, d = joint.qpos, joint.dof

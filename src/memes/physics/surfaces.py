@@ -1,8 +1,9 @@
 """Contact points of boxes, cylinders and ellipsoids with a plane.
 
 In MuJoCo, a box has contacts at its four lower corners, and an ellipsoid has a contact at its lowest
-point. A cylinder has four contacts. One is at its lowest point, and one is at the corresponding point of
-the other rim. Two are on the lower rim at 120 degrees from the lowest point.
+point. A cylinder has four contacts. One contact is at the lowest point, which is on the lower rim. One
+contact is at the corresponding point of the upper rim. Two contacts are on the lower rim at 120 degrees
+from the lowest point.
 """
 
 from __future__ import annotations

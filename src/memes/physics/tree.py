@@ -1,9 +1,10 @@
 """The tree of degrees of freedom, and linear algebra that preserves its sparsity.
 
-Row d of a sparse matrix has entries only at d and its ancestors. The mass matrix M has this form. The
-Newton matrix M + J'DJ also has this form, because robots touch only the static world. Matrices are
-dictionaries `{(dof, ancestor or itself): scalar}`. Featherstone's L'DL algorithm, with unrolled loops,
-factorises matrices and solves linear systems.
+Row d of a sparse matrix belongs to the degree of freedom (dof) d. The row has entries only in the
+columns of d and of the ancestors of d. The mass matrix M has this form. The Newton matrix M + J'DJ also
+has this form, because robots touch only the static world. Matrices are dictionaries `{(dof, ancestor or
+itself): scalar}`. Featherstone's L'DL algorithm, with unrolled loops, factorises matrices and solves
+linear systems.
 
 Dofs of isomorphic subtrees are stacked, so that one dof represents K copies. All other dofs form the
 trunk. Contributions of stacked dofs to the trunk are summed over the copies.
@@ -85,8 +86,8 @@ def total(tree: Tree, x: Scalar) -> Scalar:
 class Flow:
     """Accumulator for sums towards the root.
 
-    An accumulator collects the contributions of stacked parts to the trunk. The sum over the copies is
-    then computed only once.
+    An accumulator collects the contributions of stacked parts to the trunk, so that the sum over the
+    copies is computed only once.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -111,7 +112,7 @@ class Flow:
 
 
 def _trunk_first(tree: Tree) -> list[int]:
-    """Return all dofs, with the dofs of the trunk before all stacked dofs."""
+    """Return all degrees of freedom, with those of the trunk before all stacked ones."""
     dofs = range(len(tree.ancestors))
     return [d for d in dofs if not tree.stacked[d]] + [d for d in dofs if tree.stacked[d]]
 
@@ -177,7 +178,7 @@ def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
-    """Return the shares of a vector over the dofs.
+    """Split a vector with one entry per degree of freedom into shares.
 
     An entry of the trunk is split into one share per copy, so that the shares add up to the entry. This
     function makes the shares equal. Entries of stacked dofs do not change.

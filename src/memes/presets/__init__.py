@@ -2,8 +2,8 @@
 
 Each algorithm is a dataclass. Its fields are the options, and its method `build` composes the algorithm
 for a task. `PRESETS` contains the presets by name. The functions of this module accept the fields as
-keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)`, and adds the name
-and options of the algorithm, so that runs can record them.
+keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)` with the name and
+the options of the algorithm, so that runs can record them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from memes.task import Task
 
 @runtime_checkable
 class Composition(Protocol):
-    """The options of an algorithm, and the method that composes it."""
+    """The options of an algorithm, and the method that composes the algorithm."""
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
         """Compose the algorithm for a task."""
@@ -179,7 +179,7 @@ _PRESETS = (
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
-# Names of the variants in the experiments of `memes reproduce`, by label. Figures use these names.
+# Maps the label of each variant in `memes reproduce` to the name of the variant in figures.
 VARIANTS = {
     "me-tuned": "ME-tuned",
     "me-sampling-tuned": "ME-Sampling-tuned",
@@ -192,9 +192,9 @@ VARIANTS = {
 def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the name of an algorithm in figures.
 
-    For the name of a preset, return the title of the preset. Variants in `memes reproduce` have separate
-    names. All other labels are returned unchanged. The title of MAP-Elites contains the batch size,
-    which `options` may change.
+    If the label is the name of a preset, return the title of the preset. Variants in `memes reproduce`
+    have separate names. All other labels are returned unchanged. The title of MAP-Elites contains the
+    batch size, which `options` may change.
     """
     if label not in PRESETS:
         return VARIANTS.get(label, label)

@@ -38,7 +38,7 @@ class CmaMega:
         lanes: Number of solutions, each with a separate distribution.
         samples: Number of samples per solution and generation. Samples and solutions are offered to the
             archive.
-        sigma: Standard deviation of the first coefficients, in units of genotype entries.
+        sigma: Initial standard deviation of the coefficients, in units of genotype entries.
         step_size: Learning rate of the optimiser of the solutions.
         optimiser: Optimiser of the solutions: sgd or adam.
     """
@@ -70,7 +70,7 @@ class CmaMaega:
         lanes: Number of solutions, each with a separate distribution.
         samples: Number of samples per solution and generation. Samples and solutions are offered to the
             archive.
-        sigma: Standard deviation of the first coefficients, in units of genotype entries.
+        sigma: Initial standard deviation of the coefficients, in units of genotype entries.
         step_size: Learning rate of the optimiser of the solutions.
         optimiser: Optimiser of the solutions: sgd or adam.
         threshold_rate: Learning rate of the thresholds, a.

@@ -27,10 +27,10 @@ from memes.validation import check_fields
 class MapElites:
     """MAP-Elites: random variation of elites.
 
-    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normal number
-    z per offspring. The default number of offspring equals the number of samples per generation of
-    MEMES. Reference: Mouret and Clune, Illuminating Search Spaces by Mapping Elites, 2015,
-    arXiv:1504.04909. Reference for the variation: Vassiliades and Mouret, Discovering the Elite
+    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`. Each offspring has a
+    single normally distributed number z. The default number of offspring equals the number of samples
+    per generation of MEMES. Reference: Mouret and Clune, Illuminating Search Spaces by Mapping Elites,
+    2015, arXiv:1504.04909. Reference for the variation: Vassiliades and Mouret, Discovering the Elite
     Hypervolume by Leveraging Interspecies Correlation, GECCO 2018, arXiv:1804.03906.
 
     Attributes:
@@ -129,15 +129,15 @@ class ExtractMe:
     """Extract-ME: MAP-Elites that evaluates individuals of a deep archive again.
 
     Each cell keeps up to `depth` individuals, ordered by the mean fitness `(f_1 + ... + f_n) / n` of
-    their n evaluations. A share of the evaluations in each generation evaluates individuals again. An
-    individual with rank r in its cell, starting at 0, is drawn with a probability proportional to
-    `exp(-r)`, without replacement. Its means then change, and it competes again with the other
-    individuals. Parents are elites, that is, individuals with rank 0. Reference: Flageat et al.,
-    Extract-QD Framework, GECCO 2025, arXiv:2502.06585.
+    their n evaluations. In each generation, a share of the evaluations is used to evaluate individuals
+    again. An individual with rank r in its cell, starting at 0, is drawn with a probability proportional
+    to `exp(-r)`, without replacement. After the evaluation, the means of the individual change, and the
+    individual competes again with the others. Parents are elites, that is, individuals with rank 0.
+    Reference: Flageat et al., Extract-QD Framework, GECCO 2025, arXiv:2502.06585.
 
     Attributes:
         batch: Number of evaluations per generation.
-        proportion_reevaluated: Share of the evaluations that evaluate individuals again.
+        proportion_reevaluated: Share of the evaluations that are used to evaluate individuals again.
         depth: Maximum number of individuals per cell.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the variation along the line between two parents.
@@ -182,9 +182,9 @@ class CmaMe:
         batch: Number of samples per generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
         strategy: Name of a search distribution from evosax. For many dimensions, sep-cma-es is much
-            faster. In Python, it can also be a `Strategy`, to which batch and sigma do not apply.
+            faster. In Python, the value can also be a `Strategy`, to which batch and sigma do not apply.
         parents: Samples that update the distribution: all samples (all), or samples that improve the
-            archive (accepted). The choice accepted requires the strategy cma-es or sep-cma-es by name.
+            archive (accepted). If parents is accepted, strategy must be the name cma-es or sep-cma-es.
     """
 
     pool: int = 15
@@ -275,7 +275,7 @@ class PgaMe:
 
     A policy-gradient step increases the mean of `Q(s, a(s))` over observations s from past episodes.
     Here a(s) is the action of the offspring, and Q is the critic, which TD3 trains together with a
-    greedy actor. The task must provide transitions, like all control tasks. Reference: Nilsson and
+    greedy actor. The task must provide transitions, as all control tasks do. Reference: Nilsson and
     Cully, Policy Gradient Assisted MAP-Elites, GECCO 2021.
 
     Attributes:

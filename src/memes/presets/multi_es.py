@@ -39,7 +39,7 @@ class Memes:
             all offspring (everything) or the elites (elites), or they vary elites at random (ga). In
             Python, the value can also be the `History` that defines novelty, or another `Objective`.
         search: Search distribution of each lane.
-        candidates: Evaluation of candidates for the archive.
+        candidates: How candidates for the archive are evaluated.
         stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
             the lane is reset.
         reset_every: Number of generations after which each lane is reset, regardless of its progress. If
@@ -104,9 +104,9 @@ class MemesSequential:
 
     Attributes:
         lanes: Number of evolution strategies.
-        every: Number of generations between changes.
+        every: Number of generations for which the lanes explore or exploit before they change.
         search: Search distribution of each lane.
-        candidates: Evaluation of candidates for the archive.
+        candidates: How candidates for the archive are evaluated.
         neighbours: Number of nearest features in the novelty score.
         fifo_size: Number of features in the fifo history.
     """
@@ -144,11 +144,11 @@ class MemesSequential:
 class MemesHybrid:
     """MEMES-hybrid: lanes of MEMES and variation of elites as in MAP-Elites, with a common archive.
 
-    On uncertain tasks, each mean and each offspring is evaluated several times. Novelty is then measured
+    On uncertain tasks, each mean and each offspring is evaluated several times, and novelty is measured
     against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, each
-    mean and each offspring is evaluated once. Samples are then also offered to the archive, and novelty
-    is measured against the elites. The lanes learn as in MEMES, and offspring are varied as in
-    MAP-Elites. This combination has not been published.
+    mean and each offspring is evaluated once. In these cases, samples are also offered to the archive,
+    and novelty is measured against the elites. The lanes learn as in MEMES, and offspring are varied as
+    in MAP-Elites. This combination has not been published.
 
     Attributes:
         batch: Number of evaluations per generation. Evaluations that the lanes do not need are used for
@@ -158,7 +158,8 @@ class MemesHybrid:
         lanes: Total number of evolution strategies (exploit and explore lanes).
         proportion_explore: Share of the lanes that explore.
         search: Search distribution of each lane.
-        candidates: Evaluation of means and offspring. On deterministic tasks, each is evaluated once.
+        candidates: How means and offspring are evaluated. On deterministic tasks, each is evaluated
+            once.
         stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
             the lane is reset.
         neighbours: Number of nearest features in the novelty score.

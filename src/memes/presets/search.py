@@ -1,4 +1,4 @@
-"""The options of the search distribution of each lane, which several presets share."""
+"""Options of the search distribution of each lane. Several presets share these options."""
 
 from __future__ import annotations
 

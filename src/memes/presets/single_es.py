@@ -26,7 +26,7 @@ class SingleEs:
 
     Attributes:
         search: The search distribution.
-        candidates: Evaluation of candidates for the archive.
+        candidates: How candidates for the archive are evaluated.
     """
 
     search: Search = Search()
@@ -44,12 +44,12 @@ class SingleEs:
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """A population of means, one of which is sampled per generation.
+    """A population of means. In each generation, one mean is sampled.
 
     Attributes:
         population_size: Number of means. In each generation, one mean is drawn according to its novelty.
         search: Search distribution of each mean.
-        candidates: Evaluation of candidates for the archive.
+        candidates: How candidates for the archive are evaluated.
         neighbours: Number of nearest features in the novelty score.
     """
 
@@ -80,7 +80,7 @@ class Means:
 
 @dataclass(frozen=True, kw_only=True)
 class NsEs:
-    """NS-ES: a population of means that maximise novelty, one of which is sampled per generation.
+    """NS-ES: a population of means that maximise novelty. In each generation, one mean is sampled.
 
     The novelty of a feature is its mean distance to the k nearest features found so far. A mean is drawn
     with a probability proportional to its novelty. Reference: Conti et al., Improving Exploration in
@@ -174,7 +174,7 @@ class MeEs:
     Attributes:
         every: Number of generations per phase.
         search: The search distribution.
-        candidates: Evaluation of candidates for the archive.
+        candidates: How candidates for the archive are evaluated.
         neighbours: Number of nearest features in the novelty score.
     """
 

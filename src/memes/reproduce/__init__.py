@@ -1,5 +1,6 @@
-"""Reproduction of the paper: experiments, a sweep that computes their runs, and verdicts on claims.
+"""Reproduction of the paper: a table of experiments, a sweep that computes runs, and claims.
 
 The module `experiments` contains the table of experiments, and the module `claims` contains the table of
-claims. Each claim consists of `checks`, which compare `quantities`.
+claims. The verdict on a claim depends on its checks, which are defined in the module `checks`. Checks
+compare quantities, which are defined in the module `quantities`.
 """

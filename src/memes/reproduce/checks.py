@@ -1,12 +1,12 @@
-"""Checks of relations between the results of algorithms. Claims consist of such relations.
+"""Checks of the relations between results of algorithms. A claim consists of such relations.
 
-A claim is true only if all of its relations are true. Therefore, each relation is *shown* by its own
-p-value, without correction (intersection-union test). A single *refuted* relation refutes the claim.
-Therefore, p-values for refutation are corrected for the number of testable relations of the claim on a
-task. A relation that is neither shown nor refuted is inconclusive.
+A claim is true only if all of its relations are true. Therefore, the p-value that *shows* a relation is
+not corrected (intersection-union test). A claim is refuted if at least one of its relations is
+*refuted*. Therefore, p-values for refutation are corrected for the number of testable relations of the
+claim on a task. A relation that is neither shown nor refuted is inconclusive.
 
-*Above* means a higher median and p < 0.05. *On par* means that the interval of the relative difference
-lies entirely within +-5%.
+*Above* means a higher median and p < 0.05. *On par* means that the confidence interval of the relative
+difference lies entirely within +-5%.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from memes.analysis.statistics import (
 from memes.reproduce.quantities import Evidence, Quantity
 
 MARGIN = 0.05
-# Minimum number of seeds for an interval. Even the full range of n values contains the true median only
-# with probability 1 - 2 ** (1 - n).
+# Minimum number of seeds for a confidence interval. Even the full range of n values contains the true
+# median only with probability 1 - 2 ** (1 - n).
 FEWEST = 5
 
 
@@ -55,14 +55,14 @@ class CheckResult(NamedTuple):
         n: Smallest number of seeds in the relation, or 0 if the relation cannot be tested.
         line: Text with the compared numbers.
         labels: The labels that the relation compares.
-        decide: `(comparisons) -> (shown, refuted)`. For refutation, p is corrected for this number of
-            comparisons.
+        decide: `(comparisons) -> (shown, refuted)`, which decides whether the relation is shown and
+            whether it is refuted. For refutation, p is corrected for the number of comparisons.
         p: Two-sided p-value without correction, or NaN if there are too few seeds.
-        least_p: Smallest p-value that this number of seeds allows, or NaN if the seeds are too few to
-            refute the relation.
+        least_p: Smallest p-value that is possible with this number of seeds, or NaN if there are too few
+            seeds to refute the relation.
         superior: Whether the p-value alone can show the relation.
-        by_mean: Text with the same comparison for archives whose correction uses means. This comparison
-            does not affect the verdict.
+        by_mean: Text about the relation between archives that are corrected with means instead of
+            medians. This text does not affect the verdict.
     """
 
     n: int
@@ -76,16 +76,17 @@ class CheckResult(NamedTuple):
 
 
 class ClaimOutcome(NamedTuple):
-    """The verdict on a claim, with its numbers.
+    """The verdict on a claim, with the numbers on which it is based.
 
     Attributes:
-        verdict: The verdict that follows from all relations.
+        verdict: The verdict on the claim, which follows from all of its relations.
         numbers: One line of text per relation.
         seeds: Smallest number of seeds in any relation.
         labels: The compared labels.
-        p: The p-value of the decisive relation. If relations are refuted, this is the refuted relation
-            with the smallest p-value. Otherwise, it is the relation with the largest p-value among the
-            relations that a p-value alone can show. NaN if there is no decisive relation.
+        p: The p-value of the decisive relation, or NaN if there is no such relation. If relations are
+            refuted, the decisive relation is the refuted relation with the smallest p-value. Otherwise,
+            it is the relation with the largest p-value among the relations that a p-value alone can
+            show.
         corrected_p: The same p-value, corrected for the number of testable relations.
         instead: The lines of the refuted relations, or of the inconclusive relations if none is refuted.
     """
@@ -110,8 +111,9 @@ class Compared(NamedTuple):
         p: The p-value before correction.
         corrected_p: The p-value after correction.
         higher: Whether the median of the first sample is higher.
-        low: Lower end of the interval of the relative difference, or NaN if there are too few seeds.
-        high: Upper end of the interval.
+        low: Lower end of the confidence interval of the relative difference, or NaN if there are too few
+            seeds.
+        high: Upper end of this interval, or NaN if there are too few seeds.
     """
 
     p: float
@@ -129,7 +131,7 @@ class Compared(NamedTuple):
 def relation(
     decide: Callable[Concatenate[Compared, How], tuple[bool, bool]],
 ) -> Callable[Concatenate[Quantity, Quantity, How], Check]:
-    """Convert `(compared, *how) -> (shown, refuted)` to a function `(a, b, *how) -> Check`."""
+    """Convert a function `(compared, *how) -> (shown, refuted)` to `(a, b, *how) -> Check`."""
 
     @wraps(decide)
     def between_two(a: Quantity, b: Quantity, /, *how: How.args, **named: How.kwargs) -> Check:
@@ -168,7 +170,7 @@ def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` is not significantly above `b`, and that its relative gain is at most `most`."""
+    """Check that `a` is not significantly above `b`, and exceeds `b` by at most the share `most`."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -180,7 +182,8 @@ above, no_significant_gain = map(relation, TESTS)
 def on_par(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
     """Check that `a` and `b` are on par.
 
-    The interval of their relative difference must lie between `-within` and `within`.
+    The confidence interval of the relative difference between `a` and `b` must lie between `-within` and
+    `within`.
     """
     outside = found.low > within or found.high < -within
     return -within <= found.low and found.high <= within, outside and found.significant
@@ -190,7 +193,7 @@ def on_par(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
     """Check that `a` is above `b` or on par with it.
 
-    The lower end of the interval of the relative difference must be at least `-within`.
+    The lower end of the confidence interval of the relative difference must be at least `-within`.
     """
     lower = found.significant and not found.higher
     return found.low >= -within, lower and found.low < -within
@@ -198,14 +201,17 @@ def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """Check that the upper end of the interval of the relative difference is at most `more`."""
+    """Check that `a` exceeds `b` by at most the share `more`.
+
+    The upper end of the confidence interval of the relative difference must be at most `more`.
+    """
     return found.high <= more, found.significant and found.low > more
 
 
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
-    """Check that the interval of the median of `a` lies between two numbers.
+    """Check that the confidence interval of the median of `a` lies between two numbers.
 
-    `said` describes the source of the numbers, and is appended to the text of the result.
+    The text `said` describes the source of the numbers. It is appended to the text of the result.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -223,9 +229,9 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
 
 
 def near(a: Quantity, number: float, within: float) -> Check:
-    """Check that the median of `a` is near a number of the paper.
+    """Check that the median of `a` is near a number from the paper.
 
-    The relative difference must be at most `within`.
+    The relative difference between the median and the number must be at most `within`.
     """
     return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 
@@ -252,7 +258,7 @@ def most_have(a: Quantity) -> Check:
 
 
 def have_more(a: Quantity, b: Quantity) -> Check:
-    """Check that `a` has more seeds with a value above 0 than `b`, or higher values.
+    """Check that `a` has more seeds with a value above 0 than `b`, or higher values than `b`.
 
     Fisher's test compares the numbers of seeds, and the rank-sum test compares the values.
     """
@@ -288,8 +294,8 @@ def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) ->
     If only some relations can be tested, the claim cannot be shown.
 
     If the relations are a `family`, each relation is also a separate result. In this case, all p-values
-    are corrected by Holm's method, even for showing a relation. Relations that cannot be tested are
-    included in the number of comparisons.
+    are corrected by Holm's method, including p-values that show a relation. The number of comparisons
+    includes relations that cannot be tested.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)
@@ -347,7 +353,7 @@ def _with_p(found: CheckResult, corrected: float, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Return text about the same comparison for archives whose correction uses means."""
+    """Return text that compares the values of archives that are corrected with means, not medians."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)

@@ -48,10 +48,10 @@ from memes.store.summary import Summary
 
 BEYOND_THE_TRAP = 13.0
 STANDING = 250.0  # fitness of an ant that does not move during an episode
-HUNDREDS = 200.0  # minimum productive life of a lane in C22, in generations
-# Lifespans of explore and exploit lanes in generations, from the paper's table. The paper uses a special
-# statistic, `paper_mean`, which `Summary` describes. Measured lifespans may differ from the paper's
-# lifespans by at most the share `NEAR`.
+HUNDREDS = 200.0  # minimum productive life of a lane in claim C22, in generations
+# Lifespans of explore and exploit lanes in generations, from the paper's table. The paper reports a
+# special statistic, `paper_mean`. The docstring of `Summary` describes it. Measured lifespans may differ
+# from the paper's lifespans by at most the share `NEAR`.
 LIFESPANS = {
     "arm": (143.0, 265.7),
     "hexapod": (362.4, 337.2),
@@ -68,7 +68,8 @@ class Claim(NamedTuple):
         sentence: The claim.
         checks: The checks of the claim by task. The claim does not apply to tasks with an empty list.
         notes: Additional lines for the page of claims, by task.
-        reported: Quantities whose values for each seed are listed without a verdict, by task.
+        reported: Quantities whose values are listed for each seed, but do not affect the verdict, by
+            task.
         family: Whether the p-values of the checks are corrected together by Holm's method.
     """
 
@@ -98,7 +99,7 @@ def judge(
     Args:
         summaries: The summaries of the runs.
         tasks: Names of the tasks.
-        times: Seconds per generation, measured in turns, by task and label.
+        times: Seconds per generation of algorithms that took turns on one device, by task and label.
     """
     runs: dict[str, dict[str, list[Summary]]] = {task: {} for task in tasks}
     for run in summaries:
@@ -138,7 +139,7 @@ def _each(
 
 
 def _lifespans(task: str) -> list[Check]:
-    """Return checks that lifespans are near the paper's values and have the same order."""
+    """Return checks that the lifespans are near the paper's values and in the same order."""
     explore, exploit = (lifespan("memes", kind) for kind in ("explore", "exploit"))
     of_explore, of_exploit = LIFESPANS[task]
     order = (exploit, explore) if of_exploit > of_explore else (explore, exploit)
@@ -148,8 +149,9 @@ def _lifespans(task: str) -> list[Check]:
 def _later_resets(*helped: Callable[[str], Quantity]) -> list[Check]:
     """Return checks about resets every 100 generations.
 
-    The claim has two parts. The given quantities are higher for resets every 100 generations than for
-    resets every 20 generations. The QD-scores of resets every 100 and every 50 generations are on par.
+    The claim has two parts. First, the given quantities are higher for resets every 100 generations than
+    for resets every 20 generations. Second, the QD-score for resets every 100 generations is on par with
+    the QD-score for resets every 50 generations.
     """
     above_20 = _each(above, "memes-reset-100", ["memes-reset-20"], *helped)
     return [*above_20, on_par(qd("memes-reset-100"), qd("memes-reset-50"))]
@@ -337,8 +339,8 @@ CLAIMS = {
         "On the Ant, resets every 100 and every 20 generations are on par in coverage.",
         {"ant": [on_par(coverage("memes-reset-100"), coverage("memes-reset-20"))]},
     ),
-    # Claims of this library. If a claim has n comparisons, each comparison has a level of 5% / n, so
-    # that the joint level is 5%. B3 uses Holm's method instead.
+    # Claims of this library. If a claim has n comparisons, the significance level of each comparison is
+    # 5% / n, so that the joint level is 5%. B3 uses Holm's method instead.
     "B1": Claim(
         "Beyond the paper: MEMES-sampling takes at most 7% longer than MEMES. Its QD-score is higher "
         "than that of MEMES, MEMES-all, ME-16384, ME-Sampling and tuned ME-Sampling, at p < 0.01 each.",

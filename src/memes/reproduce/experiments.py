@@ -1,4 +1,4 @@
-"""The table of experiments, with the paper's variants of algorithms and additional variants."""
+"""The table of experiments, with variants of algorithms from the paper and additional variants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Variant(NamedTuple):
         times: Factors by which the default values of options at the scale are multiplied. The products
             are rounded down to whole numbers.
         tasks: Tasks on which the variant is run.
-        generations: Numbers of generations at paper scale, by task, if they differ from the default.
+        generations: Number of generations at paper scale, by task, for tasks on which it differs from
+            the default.
     """
 
     algorithm: str
@@ -34,12 +35,12 @@ class Variant(NamedTuple):
     generations: Mapping[str, int] = NONE
 
 
-TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's 0.5, nearly every generation ends in a restart
+TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's value 0.5, nearly every generation ends in a restart
 TUNED_LINE = 0.3  # for ME-16384; the same as in MEMES-ME, so that the effect of lanes can be measured
 # The best of eight tested configurations of ME-Sampling on the Ant. The configuration of memes-hybrid
 # was chosen in the same way (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}
-SHORTER = {"ant-trap": 4000}  # the paper's number of generations with four times the lanes
+SHORTER = {"ant-trap": 4000}  # the number of generations that the paper uses with four times the lanes
 
 PLAIN = (
     *("memes", "memes-all", "memes-sequential", "memes-everything", "memes-elites", "memes-ga"),
@@ -77,14 +78,14 @@ FIXED_RESETS = ("memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-res
 
 
 class Experiment(NamedTuple):
-    """A comparison of variants, and the runs that it needs.
+    """A comparison of variants of algorithms, and the runs that the comparison needs.
 
     Attributes:
         title: Description of the comparison.
         labels: Labels of the variants.
-        seeds: Number of seeds. If 0, the variants are not run, but timed in turns.
+        seeds: Number of seeds. If 0, the variants are only timed, and take turns on one device.
         tasks: Tasks on which the variants are run.
-        seeds_on: Numbers of seeds, by task, if they differ from `seeds`.
+        seeds_on: Number of seeds, by task, for tasks on which it differs from `seeds`.
     """
 
     title: str
@@ -157,14 +158,14 @@ MINUTES = {
 }
 
 # Options that a scale sets in experiments, in addition to the options that `memes run --scale` sets.
-# Options that an algorithm or a task does not have are ignored. No option is set to more than its
+# Options that an algorithm or a task does not have are ignored. No option is set to a value above its
 # default.
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {
         "arm": {
             **{"generations": 300, "joints": 200, "lanes": 8, "samples": 64, "batch": 512},
-            # The history stores 1 900 of 2 400 offspring; at paper scale, 50 000 of 64 000.
+            # The history stores 1 900 of 2 400 offspring, and 50 000 of 64 000 at paper scale.
             "fifo_size": 1900,
         },
     },

@@ -1,4 +1,4 @@
-"""Quantities that checks compare. A quantity has one value per run or per turn."""
+"""Quantities that checks compare. A quantity has one value per run, or per turn of a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memes.store.summary import Summary
 # Lowest possible fitness of tasks whose fitness is at most 0. Summaries of version 0.2 do not record
 # `min_fitness`.
 MIN_FITNESS = {"hexapod": -math.pi}
-FIRST_SHARE = 0.025  # share of the evaluations at which the curves of `area` start
+FIRST_SHARE = 0.025  # share of the evaluations after which the curves of `area` start
 
 
 class Evidence(NamedTuple):
@@ -24,7 +24,8 @@ class Evidence(NamedTuple):
 
     Attributes:
         runs: The summaries of runs, by label.
-        seconds: The seconds per generation in each turn, by label.
+        seconds: The seconds per generation of algorithms that took turns on one device, by label. Each
+            turn has one value.
     """
 
     runs: Mapping[str, Sequence[Summary]] = NONE
@@ -38,9 +39,10 @@ class Quantity(NamedTuple):
         label: Label of the runs.
         words: Name of the quantity.
         value: `(run) -> number`, which returns NaN if a run does not have the quantity. None for seconds
-            per generation, which are measured in turns.
-        by_mean: `(run) -> number`, which returns the quantity for an archive whose correction uses
-            means. None if the quantity does not depend on the statistic of the correction.
+            per generation, which are not taken from runs.
+        by_mean: `(run) -> number`, which returns the quantity for an archive that is corrected with
+            means instead of medians. None if the quantity does not depend on the statistic of the
+            correction.
     """
 
     label: str
@@ -55,7 +57,7 @@ class Quantity(NamedTuple):
         return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
 
     def means(self, evidence: Evidence) -> np.ndarray:
-        """Return the finite values for archives whose correction uses means."""
+        """Return the finite values for archives that are corrected with means instead of medians."""
         if self.by_mean is None:
             return np.zeros(0)
         return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])
@@ -85,10 +87,11 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 
 
 def area(label: str) -> Quantity:
-    """Return the mean corrected QD-score over log(evaluations), from 2.5% of the evaluations on.
+    """Return the average of the corrected QD-score over the logarithm of the evaluations.
 
-    This is the area under the curve of corrected scores, divided by the width of the curve. The result
-    is NaN if the first correction comes after 2.5% of the evaluations.
+    This is the area under the curve of corrected scores, divided by the width of the curve. The curve
+    starts at 2.5% of the evaluations. The result is NaN if the first correction comes after 2.5% of the
+    evaluations.
     """
 
     def mean_height(name: str, run: Summary) -> float:
@@ -107,7 +110,7 @@ def area(label: str) -> Quantity:
 
 
 def best_above_least(label: str) -> Quantity:
-    """Return max fitness minus lowest possible fitness, for tasks whose best fitness is near 0."""
+    """Return the max fitness minus the lowest possible fitness, for tasks with a max fitness near 0."""
     of = best(label).value
     assert of is not None
 
@@ -129,18 +132,18 @@ def kept(label: str) -> Quantity:
 
 
 def _at_end(run: Summary) -> dict[str, float]:
-    """Return the values of the correction at the end of the run, or {} if there is none."""
+    """Return the scores from the correction at the end of the run, or {} if there was none."""
     last = run.corrected or {}
     return last if last.get("generation") == run.generations else {}
 
 
 def step(label: str, kind: str) -> Quantity:
-    """Return the distance between parents and offspring of a kind, in cell widths."""
+    """Return the distance between the offspring of a kind and their parents, in cell widths."""
     return Quantity(label, f"step of {kind}, in cell widths", lambda run: run.steps.get(kind, math.nan))
 
 
 def lifespan(label: str, kind: str) -> Quantity:
-    """Return the lifespan of a kind of lane, computed as in the paper's table."""
+    """Return the lifespan of lanes of a kind, computed in the same way as in the paper's table."""
 
     def value(run: Summary) -> float:
         return run.lifespans.get(kind, {}).get("all", {}).get("paper_mean", math.nan)
@@ -149,7 +152,7 @@ def lifespan(label: str, kind: str) -> Quantity:
 
 
 def productive(label: str) -> Quantity:
-    """Return the maximum number of generations from a lane's start to its last archive addition."""
+    """Return the longest time from the start of a lane to its last archive addition, in generations."""
 
     def value(run: Summary) -> float:
         lives = [float(np.max(lives)) for lives in run.longest_lives.values() if lives.size]
@@ -160,7 +163,7 @@ def productive(label: str) -> Quantity:
 
 
 def seconds(label: str) -> Quantity:
-    """Return the seconds per generation, measured on one device in turns with other algorithms."""
+    """Return the seconds per generation of an algorithm that took turns with others on one device."""
     return Quantity(label, "seconds per generation, in turns", None)
 
 

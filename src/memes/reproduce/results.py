@@ -1,4 +1,4 @@
-"""Results of a sweep: a comparison for each experiment, and verdicts on the claims."""
+"""The results of a sweep: a comparison for each experiment, and verdicts on the claims."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STYLES = {
     Verdict.NOT_TESTED: "dim",
     Verdict.NOT_APPLICABLE: "dim",
 }
-UNKNOWN = "unknown"  # text for a commit that a summary does not record
+UNKNOWN = "unknown"  # text for summaries that do not record a commit
 READING = """\
 Numbers are medians with 95% bootstrap intervals. Scores on uncertain tasks are corrected by medians.
 Times are measured in turns. Claims use these relations:
@@ -69,14 +69,14 @@ def write(
 ) -> list[Judged]:
     """Write the comparisons of experiments and the page of claims.
 
-    A comparison is written for tasks on which an experiment has runs of at least two algorithms.
+    The comparison of an experiment includes only tasks with runs of at least two algorithms.
 
     Args:
         experiments: Names of the experiments.
         tasks: Names of the tasks.
         summaries: The summaries of the runs.
         out: Folder for the results.
-        times: Times per generation, measured in turns.
+        times: Times per generation of algorithms that took turns on one device.
 
     Returns:
         The verdicts.
@@ -128,7 +128,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence
 
 
 def _made_of(summaries: Sequence[Summary]) -> list[str]:
-    """Describe the runs on which the verdicts are based, in one line per task."""
+    """Return one line per task that describes the runs on which the verdicts are based."""
     lines = []
     for task in dict.fromkeys(run.task for run in summaries):
         runs = [run for run in summaries if run.task == task]
@@ -174,7 +174,7 @@ def _p(p: float) -> str:
 
 
 def _instead(judged: Sequence[Judged]) -> list[str]:
-    """List what was found for claims that were not reproduced or were inconclusive."""
+    """List the findings on the claims that were not reproduced or that are inconclusive."""
     astray = (Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE)
     told = [each for each in judged if each.outcome.verdict in astray and each.outcome.instead]
     lines = [

@@ -30,16 +30,16 @@ from memes.store.schema import plain
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
 
-# Number of corrections per run, and number of samples in corrections before the end. With these
-# corrections, curves of corrected scores start at 2.5% of the evaluations.
+# Number of corrections per run, and number of re-evaluations of each elite in corrections before the
+# end. With this number of corrections, curves of corrected scores start at 2.5% of the evaluations.
 POINTS, POINT_SAMPLES = 40, 64
-SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # pattern of the names of summaries
+SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # pattern for the file names of summaries
 DONE = ".done"  # suffix of a folder of runs that is about to be removed
 TIME = "time"  # returned by a sweep that reached its time limit
 
 
 class Item(NamedTuple):
-    """A variant on a task: its seeds, and the parsed command that would run it."""
+    """The runs of a variant on a task, described by their seeds and by the equivalent parsed command."""
 
     task: str
     label: str
@@ -108,7 +108,7 @@ def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
 
 
 def _complete(done: int, corrections: Mapping[str, Any], item: Item, task: Task) -> bool:
-    """Return True if a run has all generations and, on uncertain tasks, the final correction."""
+    """Return True if a run has completed all generations and, on uncertain tasks, its correction."""
     corrected = not task.uncertain or item.generations in corrections.get("generation", ())
     return done >= item.generations and corrected
 
@@ -161,7 +161,7 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """Return the items that experiments time in turns, by task.
+    """Return the items of experiments that measure times, by task.
 
     Items whose packages are not installed are omitted.
     """
@@ -187,7 +187,7 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 
 def is_of(summary: Summary, item: Item) -> bool:
-    """Return True if a run matches an item apart from the seed."""
+    """Return True if a run and an item have the same settings, regardless of the seed."""
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
@@ -268,8 +268,8 @@ def sweep(
 
 
 def _remove(folder: Path) -> None:
-    """Remove the runs in a folder, and folders that become empty."""
-    with suppress(OSError, UsageError):  # raised if a folder contains other files, or is not a run
+    """Remove the runs in a folder, and then the folders that have become empty."""
+    with suppress(OSError, UsageError):  # raised if a folder contains other files or is not a run folder
         for place in folder.glob("seed-*"):
             remove_run(place)
             (place / ".lock").unlink(missing_ok=True)
@@ -282,7 +282,7 @@ def _remove(folder: Path) -> None:
 def _missing(
     items: Sequence[Item], known: Sequence[Summary], out: Path, say: Callable[[str], None]
 ) -> list[Item]:
-    """Return the items with missing seeds, restricted to these seeds.
+    """Return the items that have missing seeds, and keep only the missing seeds of each item.
 
     Items whose packages are not installed are omitted with a message. A run is also treated as missing
     if it was killed after its summary was written, but before its end was recorded.
@@ -302,7 +302,7 @@ def _missing(
 
 
 def _ended(place: Path) -> bool:
-    """Return False if a folder contains a run without a recorded end."""
+    """Return False if a folder contains a run whose end was not recorded."""
     return not holds_run(place) or load_config(place).outcome is not None
 
 
@@ -370,7 +370,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """Return the seeds whose runs have begun with the same batch size as the first of these runs."""
+    """Return the seeds of started runs that can be resumed together, because their batch sizes agree."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}

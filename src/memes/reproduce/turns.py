@@ -1,7 +1,7 @@
 """Measurement of the time per generation of algorithms that take turns on one device.
 
-Times measured in turns are comparable. The times of separate runs can also differ because of different
-versions of the code or different loads of the device.
+The times of algorithms that take turns are comparable. In contrast, the times of separate runs can
+differ because the code or the load of the device has changed between the runs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Times(NamedTuple):
         task: Name of the task.
         scale: Scale of the defaults.
         generations: Number of generations of a run.
-        about: Provenance of the times. Only its entries `ABOUT` are written to files.
-        seconds: Seconds per generation in each turn, by label.
+        about: Provenance of the times. Files contain only the entries that `ABOUT` lists.
+        seconds: Lists of the seconds per generation in each turn, by label.
     """
 
     task: str
@@ -54,7 +54,7 @@ class Times(NamedTuple):
 
 
 def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
-    """Measure the times of the items of one task, in turns of about one second each."""
+    """Measure the times of the items of one task, which take turns of about one second each."""
     place = place_of(jax.devices()[0])
     seconds: dict[str, list[float]] = {item.label: [] for item in items}
     with ExitStack() as stack:
@@ -80,7 +80,8 @@ def _advancing(item: Item) -> tuple[Callable[[], float], Provenance]:
     """Compile an item for the measurement.
 
     Returns:
-        A function that computes one turn and returns the seconds per generation, and the provenance.
+        A pair `(turn, provenance)`. The function `turn` computes one turn and returns its seconds per
+        generation.
     """
     algorithm = item.parsed.build()
     program = compile_fitting(algorithm, 1, item.generations, lambda sentence: None)

@@ -1,11 +1,10 @@
 """The observer that records the changes of the archive.
 
-The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
-more cells change, the observer finds the other changes in the archive after certain generations, called
+In each generation, the device records the `MOST_CHANGES` changed cells with the lowest numbers. If more
+cells change, the observer finds the remaining changes in the archive after certain generations, called
 marks. Each of the first eight generations is a mark. Later, there are four marks per doubling of the
-number of generations, until marks are `LONGEST` generations apart. The marks are fixed. Therefore, the
-recorded changes depend neither on the division of a run into device calls, nor on interruptions of the
-run.
+number of generations, until marks are `LONGEST` generations apart. The marks are fixed. Therefore,
+neither interruptions nor the division of a run into device calls affect the recorded changes.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ LONGEST = 256  # generations between two marks
 
 
 def mark_before(generations: int) -> int:
-    """Return the last mark that is at most `generations`."""
+    """Return the last mark that is not later than `generations`."""
     return generations - generations % min(LONGEST, 1 << max(0, generations.bit_length() - 3))
 
 
 def marks(before: int, now: int) -> Iterator[int]:
-    """Yield the marks in (before, now] in order."""
+    """Yield the marks in (before, now] in ascending order."""
     found = []
     while now > before and (now := mark_before(now)) > before:
         found.append(now)
@@ -46,13 +45,14 @@ class ChangeLog:
     """Write `changes.bin`, which records the changes of each cell.
 
     Each change has a generation, a cell, a lane, a fitness and a feature. Up to 128 changes are recorded
-    in every generation. If more cells change, the last change of each other cell is recorded at certain
-    generations: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ..., and every 256 generations from 1024 on.
+    in every generation. If more cells change, the last change of each of the remaining cells is recorded
+    at certain generations: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ..., and every 256 generations
+    from 1024 on.
 
     Attributes:
-        rows: Maximum number of recorded changes. Values below twice the number of cells are raised to
-            this minimum. If there are more changes, only the last change per cell in every 2, 4, 8, ...
-            generations is kept. 0 disables the log.
+        rows: Maximum number of recorded changes. A value below twice the number of cells is raised to
+            twice the number of cells. If there are more changes, only the last change of each cell in
+            every 2, 4, 8, ... generations is kept. 0 disables the log.
     """
 
     rows: int = 2**20
@@ -106,7 +106,8 @@ class ChangeLog:
             if thinning is not None and thinning.generations > run.config.generations:
                 thinning = None
             rows = store.up_to_generation(store.within(found, cells.count), done)
-            # A run that stops between two marks records some changes early. Drop these changes here.
+            # A run that stops between two marks records some changes too early. Remove these changes
+            # here.
             rows = store.first_per_generation(rows, MOST_CHANGES, since=mark_before(done))
             last[rows.cell] = rows.generation
             pending = True
@@ -136,7 +137,10 @@ class ChangeLog:
                 written, size = written + len(rows.cell), store.append_changes(folder, rows, size)
 
         def thin(mark: int) -> None:
-            """Thin out the file if it is too long, or if it was thinned at this mark before a resume."""
+            """Thin out the file if it is too long.
+
+            If the run was resumed, also thin out the file at a mark at which it was thinned before.
+            """
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None
             if planned is None and written > most:

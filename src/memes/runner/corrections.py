@@ -27,11 +27,11 @@ from memes.store.folder import Run
 from memes.task import Task
 from memes.validation import check_fields
 
-# Batch size for runs that do not evaluate in chunks. It is large enough to keep a device busy, and small
-# enough to show progress every few seconds.
+# Batch size for corrections of runs whose evaluations are not divided into chunks. It is large enough to
+# keep a device busy, and small enough to show progress every few seconds.
 ROWS = {"cpu": 4096}
 ROWS_ELSEWHERE = 16_384
-ROWS_IN_PROCESS = 512  # batch size of tasks that this process evaluates without the device
+ROWS_IN_PROCESS = 512  # batch size for tasks that this process evaluates on the host
 # Number that is folded into the key of the seed. Folding in 0 or 1 could produce one of the two keys
 # that the run itself uses.
 STREAM = 2
@@ -41,9 +41,9 @@ STREAM = 2
 class Corrections:
     """Re-evaluate the elites of an uncertain task, and compute the corrected archive.
 
-    If the task is `resampled`, a re-evaluation is one evaluation of the original task. The random keys
-    depend only on the seed of the run and on the generation. Therefore a correction is reproducible and
-    does not affect the search.
+    For a task that was made with `resampled`, a re-evaluation is one evaluation of the original task.
+    The random keys depend only on the seed of the run and on the generation. Therefore a correction is
+    reproducible and does not affect the search.
 
     Attributes:
         every: Generations between corrections. 0 disables corrections. If None, the archive is corrected
@@ -53,10 +53,10 @@ class Corrections:
             `samples` is used.
         statistic: Statistic that summarises the evaluations of an elite.
         limit: Maximum number of re-evaluations per correction, as a multiple of the number of
-            evaluations in the search. If `samples` exceeds this limit, each elite is re-evaluated fewer
-            times, but at least once. For corrections before the end, only evaluations since the previous
-            correction count. If None, the limit is 1 for tasks with jit=False, and compiled tasks have
-            no limit.
+            evaluations in the search. If `samples` would exceed this limit, each elite is re-evaluated
+            fewer times, but at least once. For corrections before the end, only the evaluations since
+            the previous correction are counted. If None, the limit is 1 for tasks with jit=False, and
+            there is no limit for compiled tasks.
     """
 
     every: int | None = None
@@ -100,8 +100,9 @@ class Corrections:
             return run
 
         def on_start(run: Run) -> Run:
-            # Keep only the corrections that an uninterrupted run would have made. A correction at the
-            # current generation is repeated, because it may have been the final correction.
+            # Keep only the corrections that an uninterrupted run would have made. If there is a
+            # correction of the current generation, it is repeated, because it may have been a final
+            # correction.
             at = run.corrected.get("generation", np.zeros(0))
             kept = (at % self.every == 0) & (at < run.generations) if self.every else at < 0
             run = run._replace(corrected={name: rows[kept] for name, rows in run.corrected.items()})
@@ -131,7 +132,7 @@ class Corrections:
         return Callbacks(on_start, due, on_update, on_end)
 
     def within(self, run: Run, task: Task, samples: int, since: float = 0) -> int:
-        """Return the number of re-evaluations per elite that the limit allows, at most `samples`.
+        """Return the number of re-evaluations per elite: `samples`, or fewer if the limit requires this.
 
         Args:
             run: The run.
@@ -156,7 +157,7 @@ def _searched(run: Run) -> float:
 
 
 def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
-    """Describe the number of re-evaluations and the estimated time of a correction."""
+    """Return a message with the number of re-evaluations and the estimated time of a correction."""
     single, searched = task.single or task, _searched(run)
     each = _elites(run) * single.cost
     seconds = float(run.metrics["seconds"][-1]) / searched * each * samples
@@ -181,7 +182,7 @@ def save_correction(run: Run, task: Task, statistic: str) -> None:
     if run.folder is not None and run.correction is not None:
         about = {"statistic": statistic, "task": task.name, "min_fitness": task.min_fitness}
         archives.save_correction(run.folder, run.correction, **about)
-        folders.save_corrected(run.folder, run.corrected)  # last, because its rows refer to the archive
+        folders.save_corrected(run.folder, run.corrected)  # last, because rows refer to the archive
 
 
 def corrected(

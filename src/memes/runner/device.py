@@ -1,4 +1,4 @@
-"""Compilation of programs that fit into memory and compute a variable number of generations per call."""
+"""Compilation of programs that fit into memory and compute several generations per device call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from memes.runner.sharding import each, gather, isolated
 from memes.task import Evaluation, Task, lost
 
 MOST = 256  # maximum number of generations per device call
-MOST_CHANGES = 128  # maximum number of recorded changes per generation
+MOST_CHANGES = 128  # maximum number of changed cells that the device records per generation
 LANE_FIELDS = (
     "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
 )  # fmt: skip
@@ -40,9 +40,9 @@ class Record(NamedTuple):
 
     Attributes:
         measures: The metrics that are computed in each generation.
-        lanes: Fields of `Info` by name, restricted to the persistent lanes.
-        changes: The cells that changed, with up to `MOST_CHANGES` rows per generation. In unused rows,
-            `cell` is the number of cells.
+        lanes: The fields of `Info` by name, with entries for the persistent lanes only.
+        changes: The cells that changed, as a table with up to `MOST_CHANGES` rows per generation. In
+            unused rows, `cell` is set to the number of cells.
     """
 
     measures: Generation
@@ -50,8 +50,8 @@ class Record(NamedTuple):
     changes: Changes
 
 
-# Function (key, state, n) that returns the state after n generations, and records of at least n
-# generations. Only the first n records are valid.
+# Function (key, state, n) that returns the state after n more generations, and arrays of records. Only
+# the first n records are valid.
 Advance = Callable[[Array, State, int], tuple[State, Record]]
 
 
@@ -59,11 +59,11 @@ class Program(NamedTuple):
     """A compiled run of one or several seeds.
 
     Attributes:
-        algorithm: The algorithm. Its `chunk` is set if memory was too short for whole batches.
+        algorithm: The algorithm. Its field `chunk` is set if memory is too short for whole batches.
         placement: The shards and devices.
-        seeds: Number of seeds that run as one batch. If it is more than 1, keys, states and records have
-            a leading axis.
-        advance: Function that computes generations.
+        seeds: Number of seeds that run as one batch. For several seeds, keys, states and records have a
+            leading axis for the seeds.
+        advance: Function that advances the state by a number of generations.
         seconds: Compilation time in seconds.
     """
 
@@ -83,7 +83,7 @@ class Program(NamedTuple):
         return put
 
     def join(self, states: list[State]) -> State:
-        """Join the states of the seeds for `advance`, and put them on the devices."""
+        """Join the states of the seeds to one state for `advance`, and put it on the devices."""
         if self.seeds > 1:
             states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
         joined: State
@@ -117,7 +117,7 @@ def _rows(state: State, n: int) -> list[State]:
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
-    """Return the key for the initial state of a run and the key for its generations."""
+    """Return two keys: one for the initial state of a run, and one for the generations of the run."""
     init_key, run_key = jax.random.split(jax.random.key(seed))
     return init_key, run_key
 
@@ -132,10 +132,10 @@ def first_state(
 
 
 def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
-    """Return the maximum number of seeds per batch. `compile_fitting` reduces it if memory is short."""
+    """Return the number of seeds per batch, which `compile_fitting` reduces if memory is short."""
     if seeds_per_batch is not None:
         return min(seeds_per_batch, seeds)
-    # A simulator uses the whole machine for one seed, so seeds run one after the other.
+    # A simulator uses the whole machine for one seed, so the seeds run one after the other.
     return seeds if task.jit and task.control is None else 1
 
 
@@ -149,9 +149,9 @@ def compile_fitting(
 ) -> Program:
     """Compile a run of several seeds as one batch.
 
-    If memory is short, the batch has fewer seeds, or evaluations are divided into chunks. Several seeds
-    are divided equally among the shards, so the number of seeds is rounded up to a multiple of the
-    number of shards. This function prints its progress and the required memory.
+    If memory is short, the number of seeds is reduced, or evaluations are divided into chunks. Several
+    seeds are divided equally among the shards, so their number is rounded up to a multiple of the number
+    of shards. This function prints its progress and the required memory.
 
     Args:
         algorithm: The algorithm. If its `chunk` is set, this function does not change it.
@@ -209,8 +209,8 @@ def compile_run(
     """Compile the function that advances a run.
 
     Returns:
-        The function, and the compiled program that it calls. The program is None if this process
-        computes no generations on a device.
+        A pair of the function and the compiled program that the function calls. The program is None if
+        this process does not compute generations on a device.
     """
     if placement.waits:
         no_record: Any = None
@@ -275,7 +275,7 @@ def _advance(
 
 
 def _changes(algorithm: Algorithm, state: State) -> Changes:
-    """Return the cells that changed in the last generation, at most `MOST_CHANGES`."""
+    """Return up to `MOST_CHANGES` of the cells that changed in the last generation."""
     emitter, count = algorithm.emitter, algorithm.cells.count
     most = len(emitter.persistent) + (emitter.samples if algorithm.offer_samples else 0)
     if isinstance(algorithm.judge, DeepArchive):
@@ -309,7 +309,7 @@ def _on_devices(
     mapped = placement.mapped(lanes if seeds == 1 else some_seeds, arguments, (where, REPLICATED))
     lie = placement.shardings(arguments), placement.shardings((where, REPLICATED))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    here = np.int32(placement.here)  # an argument of the program, as `each` requires
+    here = np.int32(placement.here)  # `each` requires this number to be an argument
     compiled = program.lower(here, np.int32(0), key, state).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:

@@ -23,9 +23,9 @@ EVERY = 5.0  # seconds between counts
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """Record as `processes_on_device` how many processes had runs on this device at the same time.
+    """Record the maximum number of processes that ran on this device at once (`processes_on_device`).
 
-    Each process locks a file in the user's cache, so processes of other users are not counted.
+    Each process locks a file in the user's cache folder, so processes of other users are not counted.
     """
 
     prefix: ClassVar[str] = "device_use"
@@ -70,7 +70,7 @@ def place_of(device: Any) -> Path | None:
     return devices and devices / re.sub(r"[^\w.-]+", "-", words)
 
 
-_announced: dict[Path, list[Any]] = {}  # number of runs in this process and locked file, by path
+_announced: dict[Path, list[Any]] = {}  # number of runs of this process and open lock file, by path
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def announced(place: Path) -> Iterator[None]:
 
 
 def count(place: Path) -> int:
-    """Count the registered processes, and remove the files of killed processes."""
+    """Count the registered processes, and remove the files that killed processes have left."""
     found = 0
     files = place.iterdir() if place.is_dir() else ()
     for file in [each for each in files if each.name.isdecimal()]:

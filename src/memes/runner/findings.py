@@ -1,7 +1,7 @@
-"""Findings: problems of a task that evaluations of random genotypes reveal.
+"""Findings: problems with a task that are found by evaluating random genotypes.
 
-`memes.check` evaluates a few genotypes to find such problems. A run uses the evaluations of its first
-generation instead.
+`memes.check` evaluates a few genotypes to find such problems. A run looks for the same problems in the
+evaluations of its first generation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from memes.task import Evaluation, Task, evaluate, initial
 
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 SHARE = 0.05  # minimum share of affected evaluations for a finding
-MARGIN = 0.1  # suggested bounds extend the range of the features by this share on each side
+MARGIN = 0.1  # suggested bounds exceed the range of the features by this share on each side
 LEAST = 8  # minimum number of evaluations from which bounds are suggested
-# Two checks use this factor. A min_fitness hides all differences if its distance to the fitness exceeds
-# this multiple of the fitness range. A feature diverges if its range exceeds this multiple of its
-# interquartile range.
+# Factor in two checks. A min_fitness hides all differences if its distance to the fitness is more than
+# this factor times the range of the fitness. A feature diverges if its range is more than this factor
+# times its interquartile range.
 VAST = 1000.0
 
 
@@ -84,7 +84,7 @@ def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> 
 
 
 def findings(task: Task, seen: Observations) -> list[Finding]:
-    """Return the findings that observations reveal, or an empty list if there are no problems."""
+    """Return the findings that follow from observations, or an empty list if there are no problems."""
     return [*_faults(task, seen), *_bounds(task, seen), *_noise(task, seen), *_min_fitness(task, seen)]
 
 
@@ -119,7 +119,7 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
 
 
 def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
-    """Suggest bounds, or describe a feature with a few values far outside its usual range."""
+    """Return text that suggests bounds, or that reports a feature with a few extreme values."""
     if len(feature) < LEAST:
         return "'memes check' suggests bounds that fit"
     low, middle, upper, high = np.quantile(feature, (0, 0.25, 0.75, 1), axis=0)
@@ -136,12 +136,12 @@ def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
 def fitting_bounds(
     feature: Float[np.ndarray, "m k"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return suggested bounds: the range of the features plus a margin, rounded outwards."""
+    """Return suggested bounds: the range of the features, enlarged by a margin and rounded outwards."""
     low, high = feature.min(axis=0).astype(float), feature.max(axis=0).astype(float)
     unit = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0)) * MARGIN
     step = 10.0 ** np.floor(np.log10(unit))
     low, high = np.floor((low - unit) / step) * step, np.ceil((high + unit) / step) * step
-    # The bounds are formatted and parsed again, because a product such as 0.1 * 3 has many digits.
+    # The bounds are formatted as text and parsed, because a product such as 0.1 * 3 has many digits.
     short_low, short_high = (tuple(float(f"{x:.6g}") for x in bound) for bound in (low, high))
     return short_low, short_high
 

@@ -136,9 +136,9 @@ def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
 
 
 def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object]]]:
-    """Return a function that starts to send rows to a module with the functions of `wandb`.
+    """Return a function that starts to log metrics with a module that has the functions of `wandb`.
 
-    The functions of the module may support only some of the arguments of `wandb`.
+    The functions of the module need not support all arguments that the functions of `wandb` support.
     """
 
     def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:
@@ -157,7 +157,7 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
         }
         try:
             opened = _call(tracker.init, given)
-        except Exception as error:  # any type is possible, for example if the user is not logged in
+        except Exception as error:  # any exception is possible, e.g. if the user is not logged in
             raise UsageError(f"track: {name} failed to start: {in_a_line(error)}") from error
         log = getattr(opened, "log", None) or tracker.log
         close: Callable[[], object] = getattr(opened, "finish", None) or tracker.finish
@@ -172,7 +172,7 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
 
 
 def _call(function: Callable[..., Any], keywords: Mapping[str, Any], *arguments: Any) -> Any:
-    """Call a function with the keyword arguments that it accepts."""
+    """Call a function, and pass only the keyword arguments that it accepts."""
     known = inspect.signature(function).parameters
     every = any(each.kind is each.VAR_KEYWORD for each in known.values())
     return function(*arguments, **{k: v for k, v in keywords.items() if every or k in known})

@@ -30,9 +30,9 @@ from memes.store.folder import Run, save_config
 from memes.store.provenance import now
 from memes.store.schema import Header, RunOutcome
 
-# A run before it starts or resumes, given by the content of its `config.json` and by its folder.
+# A run that has not been started or resumed yet: the content of its `config.json`, and its folder.
 Start = tuple[Header, Path | None]
-# Messages that the first Ctrl-C prints during the generations and while the run finishes.
+# Messages that are printed on the first Ctrl-C, during the generations and while the run finishes.
 STOPPING = "stopping after this device call; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
 
@@ -74,7 +74,7 @@ def run_all(
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         fitted = partial(replace, chunk=program.algorithm.chunk, seeds_together=program.seeds)
-        for header, folder in starts:  # so that `resume` finds runs that have not started
+        for header, folder in starts:  # so that `resume` also finds runs that have not started
             _save_config(folder, header._replace(config=fitted(header.config)))
         seconds = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)
@@ -121,7 +121,7 @@ def _start_or_resume(
 
 
 def _groups(done: Sequence[int], size: int) -> list[list[int]]:
-    """Group runs that have completed equal numbers of generations, with at most `size` per group."""
+    """Group runs that have completed the same number of generations. A group has at most `size` runs."""
     far: dict[int, list[int]] = {}
     for i, generations in enumerate(done):
         far.setdefault(generations, []).append(i)
@@ -170,7 +170,7 @@ def _run_group(
 def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
     """Put the keys and the states of runs on the devices.
 
-    If the program is compiled for more runs than given, the last run is repeated.
+    If there are fewer runs than the program was compiled for, the last run is repeated.
     """
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
     states = process_group().broadcast([run.state for run in filled if run.state is not None])
@@ -184,7 +184,7 @@ def _follow(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Compute the device calls that the first process requests, and ignore their records."""
+    """Compute the device calls that the first process requests, and discard the records of the calls."""
     del observers, context
     done = process_group().agree(int)
     key, state = _joined(program, runs)
@@ -271,7 +271,7 @@ class _Member:
 def _extended(
     run: Run, totals: Totals, state: State, record: Record, seconds: float
 ) -> tuple[Run, Totals]:
-    """Add the record [G, ...] and the duration of a device call to a run and to its totals."""
+    """Record a device call: add its record [G, ...] and its duration to the run and to the totals."""
     totals, measures = accumulate(totals, record.measures)
     n, done = len(measures["evaluations"]), run.generations
     new = np.arange(1, n + 1)
@@ -293,7 +293,7 @@ def _extended(
 
 
 def totals_of(run: Run) -> Totals:
-    """Compute the totals over all generations of a run from its metrics and its records of lanes."""
+    """Compute the totals over all generations of a run from the run's metrics and records of lanes."""
     if not run.generations:
         return Totals.zero()
     metrics, lanes = run.metrics, run.lanes

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-# Share of the free memory that may be used. The rest is for other programs and uncounted buffers.
+# Share of the free memory that may be used. The rest is for other programs and for buffers that are not
+# counted.
 SHARE = 0.9
 
 
@@ -23,7 +24,7 @@ def needed(compiled: Any) -> int | None:
 
 
 def available() -> int | None:
-    """Return the free bytes of the device, or of the machine if the device uses main memory."""
+    """Return the free bytes on the device, or on the machine if the device uses main memory."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
@@ -31,7 +32,7 @@ def available() -> int | None:
 
 
 def free() -> int | None:
-    """Return the bytes of main memory that this process may still allocate, or None if unknown."""
+    """Return how many bytes of main memory this process may still allocate, or None if unknown."""
     return min(filter(None, (_left_of_machine(), left_of_groups())), default=None)
 
 
@@ -42,7 +43,7 @@ def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def left_of_groups(root: Path = Path("/")) -> int | None:
-    """Return the bytes that the control groups of this process may still use, or None if unlimited.
+    """Return how many bytes the control groups of this process may still use, or None if unlimited.
 
     Linux runs containers, cluster jobs and services in control groups, which may be nested. Each group
     may have a memory limit, in the files of cgroup version 1 or version 2.
@@ -66,8 +67,9 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
 
 
-# Each row describes a cgroup version, first 2 and then 1. It contains the files with limits, the file
-# with the used memory, and the entry for the reclaimable file cache, which is part of the used memory.
+# The first row describes cgroup version 2, and the second row describes version 1. A row contains the
+# files with limits, the file with the used memory, and the entry for the reclaimable file cache. This
+# cache is part of the used memory.
 FILES = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),

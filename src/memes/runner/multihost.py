@@ -1,9 +1,9 @@
-"""Groups of processes that compute one run. The first process makes decisions and writes files.
+"""Groups of processes that compute a run together. The first process makes decisions and writes files.
 
-JAX connects the devices of the processes. In addition, this module connects all other processes to the
-first process. The first process sends its decisions to the other processes. If a connection is lost, the
-remaining processes exit with an error message. JAX alone would wait for at least a minute, and then
-abort without an error message.
+JAX connects the devices of the processes. In addition, this module connects the first process to each of
+the other processes, and sends them the decisions of the first process. If a connection is lost, the
+remaining processes exit with an error message. Without this module, JAX would wait for at least a
+minute, and then abort without an error message.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class ProcessGroup:
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
         """Return the same number in all processes.
 
-        The first process computes the number with `decide`, and sends it to the other processes. None
-        becomes 0.
+        The first process computes the number with `decide`, and sends it to the other processes. If
+        `decide` returns None, the number is 0.
         """
         if not self.leads:
             return self._decisions.get()
@@ -91,7 +91,7 @@ class ProcessGroup:
         if self.over or self.count == 1:
             return
         if getattr(sys, "last_value", None) is not None:
-            os._exit(LOST)  # otherwise JAX and the other processes would wait for each other
+            os._exit(LOST)  # otherwise, JAX and the other processes would wait for each other
         for link in self._links:
             link.disconnect()
         self.over = True
@@ -158,10 +158,11 @@ class HostOptions:
     """Addresses and numbers of the processes of a run.
 
     Attributes:
-        coordinator: Address of the first process with a free port, such as node1:1234. Set
-            automatically by srun and mpirun, together with processes and process.
+        coordinator: Address of the first process, with a free port, such as node1:1234. srun and mpirun
+            set coordinator, processes and process automatically.
         processes: Number of processes that compute the run. If 1, this process runs alone.
-        process: Number of this process, from 0. Only the first process writes and prints.
+        process: Number of this process, starting at 0. Only the first process writes files and prints
+            messages.
     """
 
     coordinator: str | None = None
@@ -173,7 +174,7 @@ class HostOptions:
 def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
     """Connect the processes that compute runs together. Call this function before using JAX.
 
-    Each process must be started with the same program and arguments. Slurm (`srun`) and Open MPI
+    All processes must run the same program with the same arguments. Slurm (`srun`) and Open MPI
     (`mpirun`) provide the number of processes and their indices. Without them, all three fields of
     `options` are required.
 
@@ -238,9 +239,9 @@ def _connected(coordinator: str | None) -> ProcessGroup:
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
-    """Yield `count` connections that send the token, each with the number of the sending process.
+    """Yield `count` connections that have sent the token, each with the number of its process.
 
-    All other connections are closed, and do not delay valid connections.
+    All other connections are closed. They do not delay the connections that send the token.
     """
     known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""Observers, which do everything in a run except computing generations.
+"""Observers, which do everything in a run except compute the generations.
 
 An observer is a frozen dataclass with settings and a method `watch`, which is called once per run. The
 class `Progress` below is a short example. `examples/observer.py` shows an observer that stops a run.
@@ -27,7 +27,7 @@ from memes.store.folder import Run
 from memes.store.schema import Header, RunConfig
 from memes.validation import check_fields
 
-MOST_WRITING = 0.1  # maximum share of the time for checkpoints that were not explicitly requested
+MOST_WRITING = 0.1  # maximum share of the run time for checkpoints that were not explicitly requested
 
 
 class Update(NamedTuple):
@@ -36,7 +36,8 @@ class Update(NamedTuple):
     Attributes:
         run: The run with all generations so far.
         new: Number of new generations.
-        changes: The cells that changed in the new generations, as in `Record`, [new, ...].
+        changes: The cells that changed in the new generations, as arrays [new, ...] in the format of
+            `Record`.
     """
 
     run: Run
@@ -45,7 +46,7 @@ class Update(NamedTuple):
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
-        """The new rows of `metrics.csv`, by column."""
+        """The columns of `metrics.csv` by name, with the rows of the new generations."""
         return {name: column[-self.new :] for name, column in self.run.metrics.items()}
 
 
@@ -56,8 +57,8 @@ class Callbacks(NamedTuple):
 
     Attributes:
         on_start: `(run) -> run`, called before the first generation and whenever the run is resumed.
-        due: `(generation) -> bool`, which returns True if a device call must end after that generation.
-            Other device calls may end after any generation, depending on the speed of the machine.
+        due: `(generation) -> bool`, which returns True if a device call must end after this generation.
+            A device call may also end after other generations, depending on the speed of the machine.
         on_update: `(update) -> run`, called after each device call.
         on_end: `(run) -> run`, called after the last generation, even if the run was stopped.
     """
@@ -77,12 +78,13 @@ class RunContext:
         header: Content of `config.json` at the start of the run.
         folder: Folder of the run, or None if the run is only in memory.
         report: Reporter that shows progress.
-        say: Function that prints a line, which begins with the seed if there are several runs.
+        say: Function that prints a line. If there are several runs, the line begins with the seed.
         stop: Function `(reason)` that stops the run after the current update.
         interrupted: Function that returns the name of the signal that was sent to stop the run, or None.
-        once: Function `(key, make) -> object` that makes an object only once for all runs.
-        closing: Function that registers another function, which is called when the run ends, even after
-            an exception.
+        once: Function `(key, make) -> object` that calls `make` once for all runs, and returns the same
+            object in each run.
+        closing: Function `(close)` that registers `close`. When the run ends, `close` is called, even
+            after an exception.
     """
 
     algorithm: Algorithm
@@ -116,7 +118,7 @@ class Log:
     prefix: ClassVar[str] = "log"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Return the callbacks of a run, which also print findings about the first generation."""
+        """Return the callbacks of a run, which also print findings from the first generation."""
         folder, task = context.folder, context.algorithm.task
 
         def on_start(run: Run) -> None:
@@ -146,8 +148,8 @@ class Log:
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
     """Return observations of the task from the first update of a run.
 
-    Fitness and features are taken from the elites. `update.changes` would be a biased sample, because it
-    contains only the changed cells with the lowest numbers.
+    The fitness and features of the elites are used. `update.changes` would be a biased sample, because
+    it contains only the changed cells with the lowest numbers.
     """
     metrics, archive, task = update.run.metrics, update.run.archive, algorithm.task
     occupied = np.asarray(archive.occupied)

@@ -29,7 +29,7 @@ class Placement:
 
     Attributes:
         shards: Number of shards.
-        devices: The devices among which the shards are divided in order.
+        devices: The devices among which the shards are divided, in the order of the shards.
     """
 
     shards: int = 1
@@ -48,7 +48,7 @@ class Placement:
 
     @property
     def local(self) -> bool:
-        """True if the first device of this process has complete states."""
+        """True if the states in this process are not divided among shards."""
         return self.shards == 1 or self.waits
 
     @property
@@ -61,7 +61,7 @@ class Placement:
         return Sharded(algorithm, self.shards, max(1, len(self.devices)))
 
     def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
-        """Map a function over all devices, with the given placement of arguments and results."""
+        """Map a function over all devices, with the given partition specs of arguments and results."""
         # The check of `shard_map` is disabled, because JAX cannot infer that results computed from
         # gathered values are equal on all devices.
         return jax.shard_map(
@@ -125,7 +125,7 @@ class Placement:
         return jax.jit(self.mapped(gather, (SHARDED,), REPLICATED))
 
     def in_words(self, kind: str) -> str:
-        """Describe the devices as text, given the name of the kind of device."""
+        """Return a text description of the devices, given the name of their type."""
         number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
         if jax.process_count() > 1 and number < all_processes:
@@ -133,12 +133,12 @@ class Placement:
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def divides(self, algorithm: Algorithm, seeds: int) -> bool:
-        """Return True if the shards divide all work. Otherwise they divide only the evaluations."""
+        """Return True if all work is divided among the shards, and False if only the evaluations are."""
         return self.shards == 1 or seeds > 1 or self.sharded(algorithm).part is not None
 
 
 def _put(array: Any, sharding: NamedSharding) -> Array:
-    """Copy an array that is equal in all processes to the devices of all processes."""
+    """Put an array on the devices of all processes. All processes must have the same array."""
     if jax.process_count() == 1:
         return jax.device_put(array, sharding)  # type: ignore[no-any-return]
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -160,8 +160,8 @@ def placed(
 ) -> Placement:
     """Return the placement of a run on the requested number of devices and shards.
 
-    By default, a run uses all accelerators, or one CPU if there are none, with one shard per device. A
-    task that runs on the host has one shard.
+    By default, a run uses all accelerators, or one CPU if there are no accelerators. The default is one
+    shard per device. A task that runs on the host has one shard.
     """
     found = jax.devices()
     if not algorithm.task.jit:

@@ -1,4 +1,4 @@
-"""Display of progress as a bar in terminals and notebooks, and as lines elsewhere."""
+"""Display of progress: as a bar in terminals and notebooks, and as lines of text elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_UPDATES = 2.0, 0.2
 
 
 class Terminal(Console):
-    """A console that raises an exception if its output is closed, instead of ending the program."""
+    """A console that raises an exception, instead of ending the program, if its output is closed."""
 
     def on_broken_pipe(self) -> None:
         """Raise a `BrokenPipeError`."""
@@ -30,7 +30,7 @@ class Terminal(Console):
 
 
 class ProgressPoint(NamedTuple):
-    """The progress of a run, with the last values of some metrics."""
+    """The progress of a run, given by the latest values of some metrics."""
 
     generation: int = 0
     qd_score: float = 0.0
@@ -81,7 +81,7 @@ class Reporter:
             self._console.quiet = True
 
     def begin(self, generations: int, points: dict[int, ProgressPoint]) -> None:
-        """Start to show runs of `generations` generations, given the current progress of each seed."""
+        """Start the display for runs of `generations` generations, given the progress of each seed."""
         self._generations, self._first, self._now = generations, points, dict(points)
         done = min(point.generation for point in points.values())
         self._shown.close()
@@ -120,7 +120,7 @@ class Reporter:
 
     @contextmanager
     def counting(self, what: str, total: int, before: int = 0) -> Iterator[Callable[..., None]]:
-        """Show how many of `total` items are completed, on a separate bar or as lines at intervals.
+        """Show how many of `total` items are completed, as a separate bar or as lines at intervals.
 
         The yielded function `(done, figures="", left=None)` updates the display with the number of
         completed items, additional text, and the remaining seconds. If `left` is None, the remaining
@@ -151,7 +151,7 @@ class Reporter:
 def _notebook_bar(total: int) -> Callable[[int, str], None]:
     """Show a bar in a notebook, and return a function that updates it.
 
-    The function takes the number of completed items and a text.
+    The arguments of the function are the number of completed items and a text.
     """
     notebook: Any = import_module("IPython.display")
 

@@ -19,7 +19,7 @@ from memes.runner.multihost import process_group
 from memes.store.schema import RunConfig
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GROWTH = 4  # a device call has at most this multiple of the generations of the previous call
+GROWTH = 4  # a device call computes at most this multiple of the generations of the previous call
 
 
 class Call(NamedTuple):
@@ -41,7 +41,7 @@ def calls(
 ) -> Iterator[Call]:
     """Compute the remaining generations, and yield device calls of about `call_seconds` each.
 
-    The computation stops early when `going` returns False, but not before the first generation.
+    The computation stops early if `going` returns False, but not before the first generation.
 
     The device computes the next call while the host processes the previous call, with two exceptions. If
     the task is evaluated on the host, calls do not overlap. If an observer is due after a call, the next
@@ -84,9 +84,10 @@ def wait(record: Record) -> None:
 
 @contextmanager
 def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], str | None]]:
-    """On the first Ctrl-C or SIGTERM, record the signal and print a message instead of interrupting.
+    """On the first Ctrl-C or SIGTERM, record the signal and print a message, but do not interrupt.
 
-    The yielded function returns the name of the recorded signal, or None. A second signal interrupts.
+    The yielded function returns the name of the recorded signal, or None. A second signal interrupts the
+    program.
     """
     seen: str | None = None
     before: dict[signal.Signals, Any] = {}
@@ -98,7 +99,7 @@ def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callabl
     def note(signum: int, frame: object) -> None:
         nonlocal seen
         seen = signal.Signals(signum).name
-        restore()  # first, because the next signal may arrive while the message is printed
+        restore()  # before `say`, because the next signal may arrive while it prints
         say(sentence)
 
     with suppress(ValueError):  # raised in threads other than the main thread

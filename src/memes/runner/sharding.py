@@ -1,10 +1,10 @@
 """Computation of a generation on several devices.
 
-The lanes are divided among shards, and the shards among devices. A generation has the same stages as in
-`Algorithm`. Each shard computes `ask`, `evaluate` and `assess`. The outcomes of all shards are gathered,
-and every device inserts them into its copy of the archive. Then each shard computes `learn`. If an
-emitter cannot be divided, every device computes `ask` and `learn` for all lanes. In this case, only the
-evaluations are divided among the shards.
+The lanes are divided among shards, and the shards are divided among devices. A generation has the same
+stages as in `Algorithm`. Each shard computes `ask`, `evaluate` and `assess`. The outcomes of all shards
+are gathered, and every device inserts them into its copy of the archive. Then each shard computes
+`learn`. If an emitter cannot be divided, every device computes `ask` and `learn` for all lanes. In this
+case, only the evaluations are divided among the shards.
 
 The result depends on the number of shards, but must not depend on the number of devices. Therefore,
 `isolated` and `each` ensure that all programs compute a shard with the same instructions.
@@ -33,7 +33,7 @@ AXIS = "devices"  # name of the axis of `jax.shard_map`
 
 
 def divide(emitter: Emitter, count: int) -> Emitter | None:
-    """Return the emitter of one of `count` shards, or None if the lanes cannot be divided.
+    """Return the emitter of one shard out of `count`, or None if the lanes cannot be divided.
 
     Lanes can be divided if `lanes` is a field of the emitter and a multiple of `count`.
     """
@@ -51,11 +51,11 @@ def divide(emitter: Emitter, count: int) -> Emitter | None:
 def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) -> T:
     """Compute `function(*trees)` with the same rounding in every program.
 
-    XLA fuses neighbouring operations, and fused operations may round differently. XLA does not fuse
-    operations across a branch whose condition is unknown at compile time. Therefore the condition `true`
-    must be computed from an argument of the compiled program. Constants of the function also depend on
-    `true`, because otherwise XLA would fold them only in some programs. `lax.optimization_barrier` does
-    not suffice.
+    XLA fuses neighbouring operations, and fused operations may round differently. However, XLA does not
+    fuse operations across a branch whose condition is unknown at compile time. Therefore, the function
+    is computed in a branch. The condition `true` must be computed from an argument of the compiled
+    program. The constants of the function also depend on `true`, because otherwise XLA would fold the
+    constants in some programs but not in others. `lax.optimization_barrier` is not sufficient.
     """
     program, shape = jax.make_jaxpr(function, return_shape=True)(*trees)
 
@@ -79,8 +79,8 @@ def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) 
 def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
     """Map a function over the shards of this device, one after the other: [s, ...] to [s, ...].
 
-    `here` is the number of shards, s, and must be an argument of the compiled program. Otherwise, XLA
-    would unroll a loop of length 1, and fold constants into it.
+    `here` is the number of shards, s. It must be an argument of the compiled program, because otherwise
+    XLA would unroll loops of length 1 and fold constants into them.
     """
     shape = jax.eval_shape(function, *jax.tree.map(lambda leaf: leaf[0], trees))
     count = jax.tree.leaves(trees)[0].shape[0]
@@ -109,15 +109,15 @@ def gather(tree: T) -> T:
 
 
 def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
-    """Copy the genotypes at the given places to every device, without sending other genotypes.
+    """Copy the genotypes at the given places to every device. Other genotypes are not transferred.
 
-    Places are numbered across all shards. A place beyond the last genotype yields an arbitrary genotype.
+    Places are numbered across all shards. The result for a place beyond the last genotype is arbitrary.
     """
     own = lax.collapse(genotypes, 0, 2)
     local = place - lax.axis_index(AXIS) * own.shape[0]
     held = (local >= 0) & (local < own.shape[0])
     rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
-    # One device has the genotype, and all other devices add zeros. The sum is exactly the genotype.
+    # One device has the genotype, and all other devices have zeros. The sum is exactly the genotype.
     bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
     everyone = lax.psum(bits, AXIS)  # type: ignore[no-untyped-call]
     return lax.bitcast_convert_type(everyone, jnp.float32)
@@ -220,7 +220,7 @@ class Sharded:
         return state, info, algorithm.assess(batch, evaluation)
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
-        """Gather the entries for the archive, with places of genotypes instead of the genotypes."""
+        """Gather the entries for the archive, with the places of genotypes instead of the genotypes."""
         offered = [outcome.candidates, outcome.samples]
         if not self.algorithm.offer_samples:
             offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)
@@ -236,7 +236,7 @@ class Sharded:
         return genotypes, Outcome(candidates, samples, faults, outside)
 
     def _shards(self) -> Int[Array, " s"]:
-        """Return the numbers of the shards of this device."""
+        """Return the indices of the shards on this device."""
         here = self.count // self.devices
         return lax.axis_index(AXIS) * here + jnp.arange(here)
 
@@ -252,7 +252,7 @@ class Sharded:
 
 
 def _number_lanes(outcome: Outcome, first: Int[Array, ""]) -> Outcome:
-    """Number the lanes of a shard, starting at `first`."""
+    """Number the lanes of a shard consecutively, starting at `first`."""
     candidates, samples = outcome.candidates, outcome.samples
     return outcome._replace(
         candidates=candidates._replace(lane=candidates.lane + first),

@@ -32,9 +32,9 @@ def callbacks_outside(algorithm: Algorithm) -> Algorithm:
 def on_host(task: Task) -> Task:
     """Convert a task that calls back into Python to a task with `jit=False`.
 
-    An exception in a callback aborts the whole compiled program. Therefore the evaluation is compiled
-    separately, so that `surviving` can repeat it with fewer genotypes. Tasks without callbacks are
-    returned unchanged.
+    An exception in a callback aborts the whole compiled program. The evaluation is therefore compiled
+    separately, so that `surviving` can repeat the evaluation with fewer genotypes. Tasks without
+    callbacks are returned unchanged.
     """
     if not task.jit or not CALLBACKS.intersection(_primitives(_traced(task))):
         return task
@@ -50,7 +50,7 @@ def _traced(task: Task) -> Any:
 
 
 def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Yield the names of all operations, including operations inside loops, branches and functions."""
+    """Yield the names of the operations of a JAX program, also inside loops, branches and functions."""
 
     def is_jaxpr(value: Any) -> bool:
         return hasattr(getattr(value, "jaxpr", value), "eqns")
@@ -65,10 +65,10 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     """Return a task that handles exceptions of its simulator on the host.
 
-    If a batch raises an exception, it is split in half and both halves are evaluated again, down to
-    single genotypes. If a single genotype raises an exception, its evaluation is NaN. The first
-    exception is printed with `say`. If all `rows` evaluations of a generation fail, in one or several
-    batches, the run ends.
+    If the evaluation of a batch raises an exception, the batch is split in half, and both halves are
+    evaluated again. This is repeated down to single genotypes. If the evaluation of a single genotype
+    raises an exception, the result is NaN. The first exception is printed with `say`. If all `rows`
+    evaluations of a generation fail, in one or several batches, the run ends.
     """
     by = partial(Surviving, task, losses=_Losses(task, say, rows))
     learning = task.evaluate_transitions
@@ -94,7 +94,7 @@ class Surviving:
     losses: _Losses
 
     def __call__(self, keys: Array, x: np.ndarray) -> Any:
-        """Evaluate genotypes. The evaluations of genotypes that fail are NaN."""
+        """Evaluate genotypes. If the evaluation of a genotype fails, its result is NaN."""
         attempt = attempting(self.function, self._in_place)
         with _quiet_callbacks():
             parts, failure = attempt(keys, x)
@@ -109,7 +109,7 @@ class Surviving:
 
 @dataclass
 class _Losses:
-    """The last exception of a simulator, and the number of consecutive failures."""
+    """The last exception of a simulator, and the number of consecutive failed evaluations."""
 
     task: Task
     say: Callable[[str], None]

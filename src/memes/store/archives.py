@@ -27,7 +27,7 @@ ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of eac
 EXTRA, FIELD = (
     "extras/",
     "cells/",
-)  # prefixes of the names of extra fields and of fields of custom cells
+)  # prefixes of the names of extras and of the names of fields of custom cells
 KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
 
 
@@ -69,7 +69,7 @@ def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
 
 
 def cells_from(data: Mapping[str, np.ndarray], file: Path) -> Cells:
-    """Make the cells described in a file, or raise an exception that explains why this fails."""
+    """Make the cells that a file describes. If this fails, the exception explains the reason."""
     low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
     if "cells_class" in data:
         return _custom_cells(data, file)
@@ -81,7 +81,7 @@ def cells_from(data: Mapping[str, np.ndarray], file: Path) -> Cells:
 def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
     """Make cells of a custom class that the program has already imported.
 
-    Files are not trusted, so the module of the class is not imported here.
+    The module of the class is not imported here, because the file may come from an untrusted source.
     """
     name = printable(str(data["cells_class"]))
     module, _, inside = name.partition(":")
@@ -104,7 +104,7 @@ def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
 
 
 def _static(array: np.ndarray) -> Any:
-    """Convert a saved array back to a number, text or nested tuple."""
+    """Convert a saved array back to a number, a text or a nested tuple."""
 
     def tuples(value: Any) -> Any:
         return tuple(map(tuples, value)) if isinstance(value, list) else value
@@ -126,12 +126,12 @@ def load_archive(path: str | Path) -> Archive:
 
 
 def start_jax() -> None:
-    """Start the backend of JAX now, so that a failure to start is not reported as a damaged file."""
+    """Start the JAX backend now, so that a failure to start it is not reported as a damaged file."""
     jax.default_backend()
 
 
 def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
-    """Put elites into their cells, or raise an exception that explains why this fails."""
+    """Put elites into their cells. If this fails, the exception explains the reason."""
     low, high, at = data["feature_low"], data["feature_high"], data["cell"]
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
     fitting = low.shape == high.shape == (k,)
@@ -188,7 +188,7 @@ def save_npz(path: Path, **arrays: Any) -> None:
 
 
 def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read all arrays of a file. Its format version and the needed arrays are checked."""
+    """Read all arrays of a file, and check the format version and the presence of the needed arrays."""
     arrays = read_arrays(file, (*needed, "format_version"))
     with reading(file):
         check_version(int(arrays.pop("format_version")), file)

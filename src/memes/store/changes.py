@@ -1,7 +1,7 @@
 """The file `changes.bin`, which records changes of the archive's cells, without genotypes.
 
-The first line is a JSON object. The rows after it have equal size, and are sorted by generation and then
-by cell. An incomplete row at the end of the file, which a crash can leave, is ignored.
+The first line is a JSON object. It is followed by rows of equal size, which are sorted by generation and
+then by cell. A crash can leave an incomplete row at the end of the file. This row is ignored.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MOST_FEATURES = 1000
 
 
 class Thinning(NamedTuple):
-    """A thinning of recorded changes that keeps the last change per cell and span of generations.
+    """A thinning of changes that keeps the last change of each cell in each span of generations.
 
     Attributes:
         generations: Number of completed generations when the changes were thinned out.
-        width: Number of generations per span.
+        width: Length of a span in generations.
     """
 
     generations: int
@@ -38,7 +38,7 @@ def load_changes(folder: str | Path) -> Changes:
 
 
 def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
-    """Read the changes of a run's archive and their last thinning, which is None if there was none."""
+    """Read the changes of a run's archive, and their last thinning or None if there was no thinning."""
     file = as_path(folder, "folder") / NAME
     with reading(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
@@ -72,7 +72,7 @@ def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) 
 
 
 def append_changes(folder: Path, rows: Changes, at: int) -> int:
-    """Replace everything after the first `at` bytes of the file by rows, and return the file size."""
+    """Keep the first `at` bytes of the file, write rows after them, and return the new file size."""
     data = _bytes(rows)
     append(folder / NAME, data, at)
     return at + len(data)
@@ -101,15 +101,15 @@ def no_changes(k: int) -> Changes:
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows whose cell number is less than `cells`, from [n] or [G, R] to [m]."""
+    """Select the rows [m] whose cell number is less than `cells`. The given rows are [n] or [G, R]."""
     return select(rows, np.asarray(rows.cell) < cells)
 
 
 def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
-    """Return the changes of an archive that have not been recorded.
+    """Return the changes of an archive that the file does not contain yet.
 
-    These are elites that are newer than the last recorded change of their cell. `last[c]` is the
-    generation of the last recorded change of cell c.
+    A change is missing if the elite of a cell is newer than the last recorded change of the cell.
+    `last[c]` is the generation of the last recorded change of cell c.
     """
     cell = np.flatnonzero(np.asarray(archive.generation) > last)
     columns = {
@@ -141,7 +141,7 @@ def last_per_cell(rows: Changes, generations: int) -> Changes:
 
 
 def first_per_generation(rows: Changes, most: int, since: int) -> Changes:
-    """Keep at most the first `most` rows of each generation from `since` on."""
+    """Keep only the first `most` rows of each generation, starting at generation `since`."""
     start = np.searchsorted(rows.generation, rows.generation)
     return select(rows, (rows.generation < since) | (np.arange(len(start)) - start < most))
 
@@ -155,9 +155,9 @@ def thinned(rows: Changes, width: int) -> Changes:
 
 
 def width_for(rows: Changes, most: int) -> int:
-    """Return the smallest power of two for which `thinned` keeps at most `most` rows.
+    """Return the smallest width, a power of two, for which `thinned` keeps at most `most` rows.
 
-    If no width suffices, return a width for which each cell keeps only one row.
+    If no width is sufficient, return a width for which only one row per cell is kept.
     """
     width = 1
     while len(rows.cell) > most and width <= rows.generation[-1]:

@@ -5,13 +5,13 @@ renamed, so that a checkpoint is never incomplete. The file contains the state o
 description of the cells. The name of each array is its path in the state, such as
 `state.archive.fitness`. Random keys are not saved, because they are derived from the seed.
 
-All checkpoints share a log of the metrics and lanes with one row per generation. A checkpoint uses the
-rows up to its generation. Each checkpoint has a digest of its arrays and of these rows. The digest
-reveals damaged or edited files. If a checkpoint is damaged, the previous one is used.
+All checkpoints of a run share a log of metrics and lanes, with one row per generation. A checkpoint uses
+the rows up to its own generation. It contains a digest of its arrays and of these rows, so that damaged
+or edited files are detected. If a checkpoint is damaged, the previous one is used.
 
-Orbax is not used. Its checkpoints are folders of shards, with a protocol that detects incomplete
-folders. A state has only a few dozen arrays on one machine. For such a state, renaming one file is
-simpler.
+Orbax is not used. A checkpoint of Orbax is a folder of shards, with a protocol that detects incomplete
+folders. A state of this library has only a few dozen arrays on one machine. For such a state, it is
+simpler to rename a single file.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
 
 FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by their position
-KEEP = 2  # number of kept checkpoints; if the newer one is damaged, the older one is used
+KEEP = 2  # number of kept checkpoints; if the newer checkpoint is damaged, the older one is used
 LOG = "log.bin"
-PARTS = ("metrics", "lanes")  # parts of a run that are written to its log
+PARTS = ("metrics", "lanes")  # the parts of a run that are in its log
 STATE, ARCHIVE = "state.", "state.archive."  # prefixes of the names of arrays
 EXTRAS = f"{ARCHIVE}extras['"
 
@@ -56,7 +56,7 @@ class Logged(NamedTuple):
 
 
 def logged(run: Run) -> Logged:
-    """Return the saved part of the log of a new run or of a run that was read from a checkpoint."""
+    """Return the saved part of the log, for a new run or for a run that was read from a checkpoint."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 
@@ -89,7 +89,7 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # Checkpoints of later generations are removed, too. They must be damaged, because otherwise the run
+    # Checkpoints of later generations are also removed. They are damaged, because otherwise the run
     # would have continued from them.
     kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
     for old in {*_newest_first(run.folder)} - {*kept}:
@@ -112,7 +112,7 @@ def _rows(run: Run, first: int) -> np.ndarray:
 
 
 def identity(config: RunConfig) -> str:
-    """Return a string of the settings that must be equal for a run and its checkpoints."""
+    """Return a string with the settings that must be the same in a run and in its checkpoints."""
     names = ("task", "algorithm", "options", "seed", "cells", "dim")
     found = {name: getattr(config, name) for name in names}
     if config.shards != 1:
@@ -192,7 +192,7 @@ def load_lanes(file: Path) -> dict[str, np.ndarray]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """List the checkpoints of a run from newest to oldest, and ignore files with other names."""
+    """List the checkpoint files of a run from newest to oldest. Files with other names are ignored."""
     files = (folder / "checkpoints").glob("*.npz")
     found = [file for file in files if CHECKPOINTS.fullmatch(file.name)]
     return sorted(found, key=lambda file: int(file.stem), reverse=True)
@@ -276,9 +276,9 @@ def _fitted(
 ) -> State:
     """Build a state from saved arrays.
 
-    The run was planned to have `before` generations, and will now have `now` generations. If the size of
-    an array depends on this number, the saved values replace the first values of an array of the new
-    size.
+    When the state was saved, the run had a planned length of `before` generations. The new length is
+    `now` generations. If the size of an array depends on the length, the saved values replace the first
+    values of an array of the new size.
     """
     arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}
     like = jax.eval_shape(lambda: blank(before))

@@ -2,8 +2,8 @@
 
 A folder may come from an untrusted source. Therefore these functions do not follow links and open only
 regular files. They check the size of the content before they allocate memory. If the program crashes
-while it replaces a file, either the old file or the new file is complete. Only one process at a time can
-write to a folder.
+while it replaces a file, the result is either the complete old file or the complete new file. Only one
+process at a time can write to a folder.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from memes.validation import described, fits, short
 MOST_JSON = 2**24
 MOST_TABLE = 2**30
 MOST_LINE = 2**16
-# The numbers of a table may occupy this many bytes of memory or this multiple of the file size,
-# whichever is larger.
+# Maximum memory for the numbers of a table, in bytes and as a multiple of the file size. The larger of
+# the two limits applies.
 MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
-# The arrays of an npz file may occupy this many bytes of memory or this multiple of the file size,
-# whichever is larger.
+# Maximum memory for the arrays of an npz file, in bytes and as a multiple of the file size. The larger
+# of the two limits applies.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
 LONGEST_PART, LONGEST_PATH = 255, 4095  # maximum number of bytes of a file name and of a path
-# Do not follow links, and do not block on a pipe without a writer. Windows has neither flag.
+# Flags for opening files: do not follow links, and do not block on a pipe without a writer. Windows has
+# neither flag.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # names of unfinished files of `replace_file`
 # The lock file of a folder contains the id of the last process that acquired the lock.
@@ -70,7 +71,7 @@ def as_path(path: Any, name: str = "path") -> Path:
 
 
 def open_regular(path: Path, mode: str = "rb") -> IO[Any]:
-    """Open a regular file like `open`, but raise a `UsageError` for a link, a pipe or a folder."""
+    """Open a regular file, as `open` does, but raise a `UsageError` for a link, a pipe or a folder."""
     return open(path, mode, opener=_descriptor)
 
 
@@ -100,8 +101,8 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
-    # Sync the folder, so that the renaming survives a crash. Some systems cannot open folders, and do
-    # not need this step.
+    # Sync the folder, so that the new name of the file survives a crash. Some systems cannot open
+    # folders, and do not need this step.
     with suppress(OSError):
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
@@ -111,10 +112,10 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def append(path: Path, data: bytes, at: int) -> None:
-    """Replace everything after the first `at` bytes of a file by data, and sync the file.
+    """Keep the first `at` bytes of a file, write data after them, and sync the file.
 
-    A file with other names (hard links) is replaced by a copy, so that the content under the other names
-    does not change.
+    A file with several names (hard links) is first replaced with a copy, so that the file under the
+    other names does not change.
     """
     with open_regular(path, "r+b" if path.exists() else "w+b") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
@@ -215,7 +216,7 @@ def read_arrays(
         only: Names of the arrays to read. If None, all arrays are read.
     """
     with reading(file), open_regular(file) as stream:
-        with zipfile.ZipFile(stream) as parts:  # never reads more bytes than the stated sizes
+        with zipfile.ZipFile(stream) as parts:  # never reads more than the stated file sizes
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
@@ -263,8 +264,8 @@ def reading(file: Path) -> Iterator[None]:
         raise UsageError(f"'{file}' is damaged or has the wrong format: {reason}") from error
 
 
-# A lock is released when all processes have closed the lock file. Forked processes may outlive the
-# writing process, so they close the file immediately.
+# A lock is released when all processes have closed the lock file. Forked processes may run longer than
+# the writing process, so they close the file immediately.
 _held: set[IO[str]] = set()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [file.close() for file in _held])
@@ -295,7 +296,7 @@ def only_writer(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # some network file systems do not support locks
-        if os.fstat(file.fileno()).st_nlink == 1:  # otherwise it has other names (hard links)
+        if os.fstat(file.fileno()).st_nlink == 1:  # otherwise it has several hard links
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -325,12 +326,12 @@ def intended(name: str) -> str:
 def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
     """Remove the files in a folder whose names match a pattern.
 
-    Unfinished files, which are temporary files of `replace_file`, match by their final names. Files in
-    subfolders are kept. If the folder is a link, nothing is removed.
+    The pattern is applied to the final name of an unfinished file, which is a temporary file of
+    `replace_file`. Files in subfolders are kept. If the folder is a link, nothing is removed.
 
     Args:
         folder: The folder. If it does not exist, nothing is removed.
-        names: Pattern that must match the whole name.
+        names: Pattern that must match the whole file name.
         unfinished: Whether to remove only unfinished files.
     """
     if folder.is_symlink() or not folder.is_dir():

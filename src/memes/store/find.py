@@ -68,7 +68,7 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
 
 
 def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
-    """Return the places that can be read, and a message for each place that cannot be read.
+    """Return the places that can be read, and an error message for each of the remaining places.
 
     Runs without an archive cannot be read, because they are in progress or were killed. If no place can
     be read, a `UsageError` is raised.
@@ -92,7 +92,7 @@ def _runs_in(place: Path) -> Iterator[Path]:
         return
     for entry in sorted(place.iterdir()):
         if entry.is_symlink():
-            continue  # a link may point back to this folder, or to any other place
+            continue  # a link may point to this folder or to any other place
         if entry.is_dir():
             yield from _runs_in(entry)
         elif entry.suffix == ".json" and entry.is_file() and _is_summary(entry):

@@ -86,15 +86,15 @@ LANES = ("generation", "kind", "age", "reset")
 
 
 class Run(NamedTuple):
-    """A run, as returned by `memes.run`, or read from a folder by `load_run`.
+    """A run, as returned by `memes.run`, or as read from a folder by `load_run`.
 
     Attributes:
         folder: Folder of the run, or None if the run is only in memory.
         config: Settings of the run. `config.json` contains `config`, `provenance` and `outcome`.
         provenance: Device, versions and times of the run.
         outcome: Outcome of the run, or None if it has not ended.
-        metrics: The columns of `metrics.csv`, each [G].
-        lanes: Dict of records of each lane in each generation, as arrays [G, L, ...].
+        metrics: The columns of `metrics.csv` by name, each with G rows.
+        lanes: Records of each lane in each generation, as arrays [G, L, ...] by name.
         archive: The archive, which contains the elites.
         corrected: The columns of `corrected.csv`, with one row per correction. The dict is empty if
             there were no corrections.
@@ -195,7 +195,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     if holds_run(path):
         choose = "choose another folder, or overwrite the run"
         require(overwrite, f"out must not contain a run yet, but '{path}' does; {choose}")
-        load_config(path)  # raises an error if it is not a run
+        load_config(path)  # raises an error if it is not a run folder
         return
     require(
         not (path / "checkpoints").exists(),
@@ -224,7 +224,7 @@ def check_not_of_run(file: Path, name: str) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise a `UsageError` if an output folder is the root, or if it is or contains the home folder."""
+    """Raise a `UsageError` if an output folder is the root folder, the home folder or a parent of it."""
     place, home = Path(os.path.realpath(path)), Path(os.path.expanduser("~"))
     homes = (home := Path(os.path.realpath(home)), *home.parents) if home.is_absolute() else ()
     above = place == place.parent or place in homes
@@ -238,8 +238,8 @@ def check_place(path: Path) -> None:
 def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> None:
     """Raise a `UsageError` if new runs in `out` would conflict with existing runs there.
 
-    A run in `out` itself would hide existing runs in its subfolders. Runs of several seeds would mix
-    with existing runs of other seeds.
+    A run directly in `out` would hide existing runs in subfolders of `out`. Runs of several seeds would
+    be mixed with existing runs of other seeds.
     """
     check_place(out)
     if seeds is None:
@@ -291,14 +291,14 @@ def remove_run(path: Path) -> None:
     for folder, names in OWN:
         remove_files(path / folder, names)
         if folder != ".":
-            with suppress(OSError):  # it does not exist, or contains other files
+            with suppress(OSError):  # the folder does not exist or contains other files
                 (path / folder).rmdir()
 
 
 def remove_unfinished(path: Path) -> None:
     """Remove the unfinished files that killed processes have left in a run folder.
 
-    A run writes config.json first. If the folder contains no run, no other file can be unfinished.
+    A run writes config.json first. If the folder contains no run, only config.json can be unfinished.
     """
     check_links(path)
     for folder, names in OWN if holds_run(path) else OWN[-1:]:
@@ -326,7 +326,7 @@ def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _lines(columns: Mapping[str, Iterable[float]], head: bool = True) -> bytes:
-    """Format a table as lines of CSV, with or without its header."""
+    """Format a table as lines of CSV, with or without the header."""
     rows = ([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
     table = [[*columns], *rows] if head and columns else rows
     return "".join(f"{','.join(row)}\n" for row in table).encode()
@@ -352,7 +352,7 @@ def load_corrected(path: Path) -> dict[str, np.ndarray]:
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
-    """Write the records of lanes, which are arrays [G, L, ...], and the names of their codes."""
+    """Write the records of lanes, as arrays [G, L, ...], and the names of the codes in the records."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     save_npz(path, **codes, **lanes)
 

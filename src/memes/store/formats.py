@@ -26,9 +26,10 @@ Table = dict[str, np.ndarray]
 def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list[Path]:
     """Export a run to a folder, which is made if it does not exist.
 
-    The formats `csv` and `parquet` have one file per table, and `npz` has one file for all tables.
-    `tensorboard` has the metrics and the corrections by generation. Only `parquet` and `npz` include
-    genotypes and extras with several numbers per elite. `parquet` stores such values as lists.
+    The formats `csv` and `parquet` write one file per table, and `npz` writes one file for all tables.
+    The format `tensorboard` writes the metrics and the corrections by generation. Only `parquet` and
+    `npz` include genotypes and extras with several numbers per elite. `parquet` stores such values as
+    lists.
 
     Args:
         run: The run.
@@ -64,10 +65,10 @@ def tables(run: Run) -> dict[str, Table]:
 
 
 def _wide(run: Run) -> dict[str, Table]:
-    """For each table of elites, return the arrays with several numbers per elite.
+    """Return the arrays with several numbers per elite, for each table of elites.
 
-    These are the genotypes [n, d], and the extras [n, ...] that are not columns of the table. Their rows
-    have the same order as the table.
+    The arrays are the genotypes [n, d], and the extras [n, ...] that are not columns of the table. The
+    rows of the arrays and of the table have the same order.
     """
     archives: dict[str, Archive] = {"archive": run.archive}
     if run.correction is not None:

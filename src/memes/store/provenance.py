@@ -19,7 +19,7 @@ from memes.version import __version__
 
 
 def describe(algorithm: Algorithm) -> Header:
-    """Return the header of a run of an algorithm on this machine, without the settings of the run."""
+    """Return the header of a new run of an algorithm on this machine, without the run's settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
     config = RunConfig(
@@ -58,8 +58,8 @@ def now() -> str:
 def library_commit() -> str | None:
     """Return the commit of this library, which is read from its wheel or its checkout.
 
-    The result ends with "-dirty" if the checkout has uncommitted changes, and is None if the commit is
-    unknown.
+    If the checkout has uncommitted changes, the result ends with "-dirty". If the commit is unknown, the
+    result is None.
     """
     package = Path(__file__).parents[1]
     written = package / "commit.txt"
@@ -76,7 +76,7 @@ def _git(*words: str, folder: Path | None = None) -> str | None:
 
     Args:
         *words: Arguments of git.
-        folder: Folder in which git runs. If None, it is the working directory.
+        folder: Folder in which git runs. If None, git runs in the working directory.
     """
     command = ["git", *words]
     try:

@@ -1,7 +1,7 @@
 """The types of `config.json`: settings of a run, its provenance, and its outcome.
 
-The entries of a file are checked against the fields of these types. The file is flat: it does not group
-the entries by type.
+The entries of a file are checked against the fields of these types. The entries of all types are at the
+same level of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memes.store.files import check_entries
 from memes.task import Map, numbered
 
 THEN = ", then "  # separator between the devices of a run that was resumed on another device
-# Options that older versions lacked, with values that reproduce the behaviour of the older versions.
+# Options that older versions did not have, with values that reproduce the behaviour of those versions.
 ONCE_ABSENT = {
     "candidate_samples": 1,
     "candidate_statistic": "median",
@@ -41,15 +41,15 @@ class RunConfig:
     """Settings of a run.
 
     Attributes:
-        task: The task argument of a command, such as `arm` or `file.py:name`. For runs made in Python,
-            it is the name of the task.
+        task: The task argument of a command, such as `arm` or `file.py:name`. For runs that were made in
+            Python, this entry is the name of the task.
         task_name: Name of the task.
         algorithm: Name of the algorithm.
         label: Label of the run in tables. If None, the name of the algorithm is used.
         scale: Name of the scale that a command used for its defaults, or None for runs made in Python.
         options: Options of the task and the algorithm.
         seed: Seed of the random numbers.
-        seeds: All seeds of the call that made the run, or None if the call had only one seed.
+        seeds: All seeds of the call that made the run, or None if there was only one seed.
         generations: Number of generations.
         evaluations: Maximum number of evaluations, if the user set one.
         dim: Number of entries of a genotype.
@@ -68,10 +68,11 @@ class RunConfig:
         devices: Number of devices.
         shards: Number of shards.
         call_seconds: Requested duration of a device call in seconds.
-        worker_rows: Number of genotypes that are sent to a worker at a time, if a command made the run.
+        worker_rows: Number of genotypes that are sent to a worker at a time. Only recorded if a command
+            made the run.
         observers: Settings of custom observers, by the name of their class.
-        settings: All other entries: settings of the default observers, such as `checkpoint_every`, other
-            options of the command, and the `metadata` of `memes.run`.
+        settings: All other entries: the settings of the default observers, such as `checkpoint_every`,
+            the remaining options of the command, and the argument `metadata` of `memes.run`.
     """
 
     task: str
@@ -131,7 +132,8 @@ class Provenance:
     Attributes:
         started: Time of the start.
         resumed: Times at which the run was resumed.
-        device: The device, or several devices if the run was resumed on a different device.
+        device: Name of the device. If the run was resumed on a different device, this entry contains the
+            names of all devices.
         precision: Precision of matrix products.
         versions: Versions of packages.
         commit: Commit of the library. Version 0.2 recorded only `git_commit`.
@@ -153,7 +155,7 @@ class Provenance:
     processes_on_device: int | None = None
 
     def resumed_on(self, device: str | None, when: str) -> Provenance:
-        """Return the provenance of the run after it is resumed."""
+        """Return the provenance of a run after the run has been resumed."""
         devices = filter(None, [*(self.device or "").split(THEN), device])
         return replace(
             self, resumed=(*self.resumed, when), device=THEN.join(dict.fromkeys(devices)) or None
@@ -167,8 +169,8 @@ class RunOutcome:
     Attributes:
         finished: Time of the end.
         generations_done: Number of completed generations.
-        seconds: Time in seconds that the completed generations took, without pauses between an
-            interruption and `resume`.
+        seconds: Time of the completed generations in seconds. The time between an interruption and
+            `resume` is not included.
         stopped: Reason why the run ended before its last generation, or None if the run was completed.
         signal: Signal that ended the run, or None.
     """
@@ -200,7 +202,7 @@ class Header(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to a value that JSON supports: arrays to lists, and other objects to text."""
+    """Convert a value to a type that JSON supports: arrays to lists, and other objects to text."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
@@ -229,7 +231,7 @@ def header_of(entries: Mapping[str, Any], file: Path | str) -> Header:
 def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> T:
     """Make a dataclass from the entries of a file.
 
-    Missing entries and null entries get their defaults.
+    Entries that are missing or null are set to their defaults.
     """
     every: Any = of
     needed = {f.name for f in fields(every) if (f.default, f.default_factory) == (MISSING, MISSING)}
@@ -245,7 +247,7 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the type of each file entry that corresponds to a field of a dataclass, by name."""
+    """Return the types of the file entries that correspond to the fields of a dataclass, by name."""
     hints = typing.get_type_hints(of)
     hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})

@@ -25,7 +25,7 @@ from memes.task import Map
 FILE = "summary.json"
 FORMAT = "memes-summary"
 POINTS = 120  # maximum number of generations in the curves
-MAX_CELLS = 20_000  # maximum number of cells of an archive whose fitness is included
+MAX_CELLS = 20_000  # maximum number of cells for which the fitness of each cell is included
 CURVES = METRICS
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
@@ -35,7 +35,7 @@ ENTRIES: dict[str, Any] = {
     "longest_lives": Columns, "steps": dict[str, float | None],
     "low": tuple[float, ...], "high": tuple[float, ...],
 }  # fmt: skip
-# Required names of columns of corrections and of statistics of lifespans.
+# Names of required columns of corrections, and of required statistics of lifespans.
 CORRECTED = {"generation", "evaluations"}
 LIFE = {"count", "mean", "median"}
 MOST = 1e30  # maximum absolute value of a number
@@ -46,10 +46,11 @@ _array = partial(np.asarray, dtype=float)  # None becomes NaN
 class RunFacts:
     """Facts about a run other than its results.
 
-    Facts that an older version did not record are None or empty.
+    Facts that an older version of memes did not record are None or empty.
 
     Attributes:
-        device: The device as in `Provenance`, followed by the number of processes that shared it.
+        device: The device, as in `Provenance`, followed by the number of processes that shared the
+            device.
         versions: Versions of packages.
         precision: Precision of matrix products.
         compile_seconds: Compilation time in seconds.
@@ -87,7 +88,7 @@ class RunFacts:
 class Summary(NamedTuple):
     """The summary of a run, without genotypes.
 
-    Values that are not defined, such as means over no lanes, are NaN or omitted.
+    Undefined values, such as the mean over an empty set of lanes, are NaN or omitted.
 
     Attributes:
         task: Name of the task.
@@ -98,14 +99,14 @@ class Summary(NamedTuple):
         generations: Number of completed generations.
         options: Options of the task and the algorithm.
         about: Facts about the run.
-        curves: The columns `CURVES` of the metrics at up to `POINTS` generations, including the first
-            and the last. Half of the generations are spaced linearly and half logarithmically. The
-            columns `step_exploit`, ... contain the distance between parent and offspring of each kind,
-            in cell widths. Each value is the median of the mean distances in all generations since the
-            previous point.
+        curves: The metrics that `CURVES` lists, at up to `POINTS` generations, including the first and
+            the last generation. Half of the generations are spaced linearly, and half are spaced
+            logarithmically. The columns `step_exploit`, ... contain the distance between parents and
+            offspring of each kind, in cell widths. Each distance is the median of the mean distances in
+            all generations since the previous point.
         corrections: The columns of `corrected.csv`, and the number of `evaluations` before each
-            correction. The dict is empty if the archive was never corrected. Summaries of version 0.2
-            lack the columns `..._by_mean`.
+            correction. The dict is empty if the archive was never corrected. Summaries of version 0.2 do
+            not have the columns `..._by_mean`.
         lifespans: Statistics of the age of lanes when they are reset, by kind of lane and by reason of
             the reset or `all`. The statistics are `count`, `mean` and `median`. The entry `all` also has
             `paper_mean`, which the paper's table reports instead of the mean. For a lane with n lives,
@@ -195,7 +196,7 @@ def _as_saved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
-    """Convert options to the form that they have in files.
+    """Convert options to the form in which files store them.
 
     The entry `generations` is removed, because only version 0.1 recorded it as an option.
     """

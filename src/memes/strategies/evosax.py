@@ -20,12 +20,13 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-# The supported strategies. Tests check that the first samples have the given spread, and that updates
-# improve the mean.
+# The supported strategies. Tests check that the first samples have the given standard deviation, and
+# that updates improve the mean.
 SUITABLE = ("cma-es", "cr-fm-nes", "open-es", "pgpe", "sep-cma-es", "snes", "xnes")
 # The strategies whose weights and learning rates depend on the number of parents.
 WEIGHTED = ("cma-es", "sep-cma-es")
-# If the variances of two directions differ by a larger factor, float32 cannot represent the covariance.
+# If the variances of two directions differ by more than this factor, float32 cannot represent the
+# covariance matrix.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
@@ -33,28 +34,29 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy from the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    `names()` lists the supported strategies, which use the ranks of the samples of one generation to
-    update a distribution. Therefore, only the order of the utilities matters. A lane is not changed if
-    none of its samples has a valid evaluation.
+    `names()` lists the supported strategies. They update a distribution according to the ranks of the
+    samples of one generation. Therefore, only the order of the utilities matters. A lane does not change
+    if none of its samples has a valid evaluation.
 
-    The update of CMA-ES in evosax agrees with Hansen's tutorial, except for the stall indicator h_sigma,
-    which counts one update too many. Therefore, the stall condition is met slightly more often in early
+    The update of CMA-ES in evosax agrees with Hansen's tutorial, except for the stall indicator h_sigma.
+    This indicator counts one update too many, so the stall condition is met slightly more often in early
     generations.
 
-    For each lane and generation, CMA-ES computes an eigendecomposition of the d x d covariance matrix.
-    For d = 1000, this takes 0.08 s on two CPU cores. For many lanes or dimensions, use `sep-cma-es`.
+    In each generation, CMA-ES computes the eigendecomposition of a d x d covariance matrix for each
+    lane. For d = 1000, each eigendecomposition takes 0.08 s on two CPU cores. For many lanes or
+    dimensions, use `sep-cma-es`.
 
     Attributes:
         name: Name of the strategy in evosax, in lower case and with dashes.
         samples: Number of samples per lane.
         sigma: Standard deviation of the samples in the first generation.
-        options: Further arguments of the strategy's constructor, as pairs of names and values, such as
+        options: Further arguments of the strategy's constructor, as pairs of a name and a value, such as
             `(("elite_ratio", 0.25),)`.
-        parents: The samples that update the distribution: `all` or `positive`. With `all`, the ranks of
-            all samples are used, as in evosax. With `positive`, only the n samples with positive utility
-            are used, with the learning rates of CMA-ES for n parents. The i-th best of these samples has
-            the weight `w_i = log(n + 1/2) - log(i)`, divided by the sum of all weights. `positive`
-            requires cma-es or sep-cma-es.
+        parents: The set of samples that update the distribution: `all` or `positive`. With `all`, the
+            ranks of all samples are used, as in evosax. With `positive`, only the n samples with
+            positive utility are used, with the learning rates of CMA-ES for n parents. The i-th best of
+            these samples has the weight `w_i = log(n + 1/2) - log(i)`, divided by the sum of all
+            weights. `positive` requires cma-es or sep-cma-es.
     """
 
     name: str
@@ -125,7 +127,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
-    # xNES multiplies the given step size by a matrix of the same scale. The product must be `sigma`.
+    # xNES multiplies the given step size by a matrix of the same scale, and the product must be `sigma`.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
     with jax.ensure_compile_time_eval():  # computes constants even during tracing
         try:

@@ -25,7 +25,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Noise whose entries are independent standard normal numbers."""
+    """Noise with independent entries from a standard normal distribution."""
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Array:
         """Draw noise of a given shape."""
@@ -34,11 +34,11 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Noise that consists of matrices of low rank, and needs fewer random numbers than Gaussian noise.
+    """Noise that consists of low-rank matrices, and needs fewer random numbers than Gaussian noise.
 
     Each matrix is a product A B^T / sqrt(rank). The entries of A[rows, rank] and B[columns, rank] are
-    standard normal numbers, so all entries of the product have variance 1. If A and B do not have fewer
-    entries than the product, as for a vector of biases, the noise is Gaussian.
+    standard normal numbers, so all entries of the product have variance 1. If A and B together do not
+    have fewer entries than the product, the noise is Gaussian. An example is a vector of biases.
 
     Attributes:
         rank: Rank of each matrix.

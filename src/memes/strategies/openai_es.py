@@ -30,9 +30,9 @@ class OpenAIESState(NamedTuple):
 class OpenAIES:
     """An evolution strategy with mirrored samples, whose mean follows an estimated gradient.
 
-    The samples are m + s e_i, where m is the mean and e_i is the noise. A sample has the utility u_i.
-    The optimiser follows the gradient sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans
-    et al., 2017).
+    The i-th sample is m + s e_i, where m is the mean and e_i is the noise. Its utility is u_i. The
+    optimiser follows the gradient sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans et
+    al., 2017).
 
     Attributes:
         samples: Number of samples per lane, M. This number must be even, because each noise vector is

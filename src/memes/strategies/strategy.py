@@ -12,7 +12,7 @@ from memes.control.perturbations import Samples
 
 @runtime_checkable
 class Strategy(Protocol):
-    """L independent search distributions over genotypes with d entries. They are updated together."""
+    """L independent search distributions over genotypes with d entries, which are updated together."""
 
     @property
     def samples(self) -> int:

@@ -1,4 +1,4 @@
-"""The ant tasks: a four-legged robot that runs forward, without or with a trap in front of it."""
+"""The ant tasks: a four-legged robot that runs forward, with or without a trap in front of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 SUBSTEPS = 5  # simulation steps of 0.01 s per control step
 HEIGHT = (0.2, 1.0)  # the episode ends when the torso's height leaves this range
 NOISE = 0.1
-PASSED = 13.0  # x beyond which a torso has passed the trap, whose back wall ends at x = 12.5
+PASSED = 13.0  # x beyond which a torso has passed the trap; the back wall of the trap ends at x = 12.5
 ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
 
-# Names of the feet of an ant that runs along x. In the model, as in Brax, the ant faces along y.
+# Names of the feet of an ant that runs along x. In the model, the ant faces along y, as in Brax.
 FEET = ("front left", "back left", "back right", "front right")
 
 
@@ -79,7 +79,7 @@ def ant_trap(
     fidelity: Fidelity = "fast",
     backend: Backend = "auto",
 ) -> Task:
-    """Four-legged robot with a trap in its way forward.
+    """Four-legged robot that runs forward, with a trap in its way.
 
     Args:
         uncertain: Whether the joints start from random positions and velocities.
@@ -124,13 +124,15 @@ def ant_trap(
 def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
     """Return the reward function.
 
-    The reward is the velocity along x, plus 1 for survival, minus half of the squared action.
+    The reward is the velocity along x, plus 1 for survival, minus half of the squared norm of the
+    action.
     """
     seconds = float(engine.substeps * engine.model.opt.timestep)
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         velocity = (engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]) / seconds
-        # Columns are added one by one, because the order of a reduction may depend on the batch size.
+        # Columns are added one by one, because the order of the sums in a reduction may depend on the
+        # batch size.
         effort: Array = sum(action[:, i] ** 2 for i in range(action.shape[1]))  # type: ignore[assignment]
         return velocity + 1.0 - 0.5 * effort
 
@@ -138,7 +140,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
 
 
 def fallen(engine: Engine):  # type: ignore[no-untyped-def]
-    """Return the function that detects robots whose torso is too low or too high."""
+    """Return a function that detects whether the torso of a robot is too low or too high."""
 
     def ended(state: RobotState) -> Array:
         height = engine.qpos(state)[:, 2]

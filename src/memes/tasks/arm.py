@@ -27,12 +27,14 @@ def arm(*, joints: int = 1000) -> Task:
     def evaluate(keys: Array, x: Array) -> Evaluation:
         """Evaluate the arms `x[n, joints]`.
 
-        Entries are clipped to [0, 1]. An entry x specifies the angle 2 pi x - pi to the previous link.
+        Entries are clipped to [0, 1]. An entry x of the genotype specifies the angle 2 pi x - pi to the
+        previous link.
         """
         del keys
         x = jnp.clip(x, 0.0, 1.0)
         cosine, sine = _circle(jnp.cumsum(x - 0.5, axis=-1))
-        # Without the barrier, XLA may fuse the sums into the concatenation and use one thread per row.
+        # Without the barrier, XLA may fuse the sums into the concatenation and use only one thread per
+        # row.
         sums = cosine.sum(axis=-1), sine.sum(axis=-1)
         end = jax.lax.optimization_barrier(sums)  # type: ignore[no-untyped-call]
         return Evaluation(1.0 - jnp.std(x, axis=-1), jnp.stack(end, axis=-1) / (2 * joints) + 0.5)
@@ -65,16 +67,16 @@ def _circle(turns: Array) -> tuple[Array, Array]:
 
 
 def _circle_by_series(angle: Array) -> tuple[Array, Array]:
-    """Compute the cosine and sine of an angle in [-pi, pi] with the Taylor series of half the angle.
+    """Compute the cosine and sine of an angle in [-pi, pi] from the Taylor series of half the angle.
 
     On CPUs, the series is four times as fast as XLA's functions, which call the C library for each sine.
-    On GPUs, the series is half as fast.
+    On GPUs, the series is half as fast as XLA's functions.
     """
     half = angle / 2
     square = jnp.square(half)
 
     def series(last: int) -> Array:
-        """Return an alternating power series in `square` with coefficients 1 / n!, up to n = `last`."""
+        """Return an alternating power series in `square`, with coefficients 1 / n! up to n = `last`."""
         total = 0 * square
         for n in range(last, -1, -2):
             total = 1 / math.factorial(n) - square * total
@@ -86,7 +88,7 @@ def _circle_by_series(angle: Array) -> tuple[Array, Array]:
 
 @checked
 def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
-    """Planar arm with Gaussian noise on fitness and feature.
+    """Planar arm with Gaussian noise on the fitness and on the features.
 
     Args:
         joints: Number of joints. A genotype has one entry in [0, 1] per joint.

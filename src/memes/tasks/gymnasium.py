@@ -43,7 +43,7 @@ def gymnasium(
 ) -> Task:
     """Environment of Gymnasium, with policies as genotypes.
 
-    The fitness is the total reward of an episode. For continuous actions, the policy's outputs are
+    The fitness is the total reward of an episode. For continuous actions, the outputs of the policy are
     scaled to the bounds of the action space. For discrete actions, the largest output selects the
     action.
 
@@ -51,22 +51,22 @@ def gymnasium(
         environment: Name of the environment, such as `CartPole-v1`.
         hidden: Sizes of the policy's hidden layers.
         steps: Maximum number of steps per episode. The default is the limit of the environment.
-        uncertain: Whether each episode has a different start. If not, all episodes use seed 0.
-        observed: Indices of the observation entries whose means over an episode are the feature. The
-            default is the first two entries.
-        informed: Entries of `info` whose last values are the feature. The default is `x_position` and
-            `y_position`, if the environment has both.
-        feature: `(episode) -> k numbers`, which computes a custom feature of a
-            `memes.control.episodes.Episode`. Workers import this function, so it must be at the top
-            level of a module.
-        feature_low: Lower bound of each feature. The default is the bound of the observation, -10 if the
-            observation has no bound, and -30 for a position.
-        feature_high: Upper bound of each feature. The defaults correspond to the defaults of
-            `feature_low`.
+        uncertain: Whether each episode uses a different seed. If False, all episodes use seed 0.
+        observed: Indices of observation entries. The feature consists of the means of these entries over
+            an episode. The default is the first two entries.
+        informed: Names of entries of `info`. The feature consists of the last values of these entries.
+            The default is `x_position` and `y_position`, if the environment has both.
+        feature: `(episode) -> k numbers`, which computes a custom feature from a
+            `memes.control.episodes.Episode`. The function must be at the top level of a module, because
+            workers import it.
+        feature_low: Lower bound of each feature. The default is the bound of the observation, or -10 if
+            the observation has no bound. For a position, the default is -30.
+        feature_high: Upper bound of each feature. The default is determined in the same way as the
+            default of `feature_low`.
         min_fitness: Fitness that adds 0 to the QD-score.
         make: Further arguments of `gymnasium.make`.
-        fresh: Whether each episode uses a new environment. The default is True if two episodes with the
-            same seed and the same random actions differ.
+        fresh: Whether each episode uses a new environment. The default is True if two test episodes with
+            the same seed and the same random actions differ.
     """
     at_least(1, steps=steps)
     arguments = {**(make or {}), **({} if steps is None else {"max_episode_steps": steps})}
@@ -127,7 +127,7 @@ def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
 def _made(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
     """Make an environment, or raise a `UsageError` for a missing package or an unknown name."""
     library = package("gymnasium", "gymnasium", f"environment '{name}'")
-    if ":" not in name:  # a name with ":" refers to a module that must be imported first
+    if ":" not in name:  # a name with ":" contains a module that must be imported first
         known("environment of Gymnasium", name, [str(each) for each in library.registry])
     try:
         return made(name, arguments, 1)[0]

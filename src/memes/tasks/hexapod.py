@@ -1,4 +1,4 @@
-"""The hexapod task: a six-legged robot that walks along circular arcs to positions around it."""
+"""The hexapod task: a six-legged robot that walks along circular arcs to positions around its start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEGS = 6
 
 @checked
 def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend = "auto") -> Task:
-    """Six-legged robot that walks to every place around it.
+    """Six-legged robot that walks to every place around its start.
 
     Args:
         steps: Control steps of 0.05 s per episode.
@@ -61,11 +61,11 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
 
 @dataclass(frozen=True)
 class Sinusoids:
-    """A controller of open-loop gaits with an amplitude and a phase per hip and per knee.
+    """Controller for open-loop gaits, with an amplitude and a phase per hip and per knee.
 
     A genotype contains the amplitude and phase of each hip, followed by the amplitude and phase of each
-    knee. The angle of a leg's third joint is the negative angle of the knee, so that the foot stays
-    upright. Entries are clipped to [-1, 1], because longer strides would leave the map.
+    knee. The angle of a leg's third joint is minus the angle of the knee, which keeps the foot upright.
+    Genotypes are clipped to [-1, 1], because a robot with longer strides would leave the map.
     """
 
     dim: ClassVar[int] = 2 * LEGS * 2
@@ -100,10 +100,10 @@ def yaw(quaternion: Array) -> Array:
 
 
 def arc_error(episodes: Episodes) -> Array:
-    """Return the angle [n] in [0, pi] between the final heading and the arc from start to end.
+    """Return the angle [n] in [0, pi] between the final heading and the tangent at the end of the arc.
 
-    The arc starts along the initial heading, which is the x axis. At its end, the angle of the tangent
-    is twice the angle of the chord.
+    The arc connects the start with the final position. It begins along the initial heading, which is the
+    x axis. At its end, the angle of the tangent is twice the angle of the chord.
     """
     x, y, heading = (episodes.last[:, i] for i in range(3))
     difference = heading - 2 * jnp.arctan2(y, x)

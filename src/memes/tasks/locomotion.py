@@ -1,4 +1,4 @@
-"""The task `robot:FILE`: locomotion of a robot that is described by an MJCF file."""
+"""The task `robot:FILE`: locomotion of a robot from an MJCF file."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def locomotion(
 ) -> Task:
     """Robot from an MJCF file that moves forward, with policies as genotypes.
 
-    The reward of a control step is the weighted sum of forward velocity and survival, minus the energy
-    cost. The fitness is the sum of the rewards of an episode. An episode ends when the robot has fallen.
+    The reward of a control step is the sum of a term for forward velocity and a term for survival, minus
+    the energy cost. The fitness is the sum of the rewards of an episode. An episode ends when the robot
+    falls.
 
     Args:
         model: MJCF file of the robot.
@@ -62,11 +63,11 @@ def locomotion(
             the task is deterministic.
         reach: Bound of the final position along each axis, in metres.
         hidden: Sizes of the policy's hidden layers.
-        self_collision: Whether to simulate contacts between moving geoms. Such contacts are not
-            supported, so models that define them require False. The legs of a robot then pass through
-            each other.
-        raw_controls: Whether actions are used as controls directly. If not, they are scaled to the range
-            of each control.
+        self_collision: Whether to simulate contacts between moving geoms. The simulator does not support
+            such contacts, so models that define them require False. With False, the legs of a robot pass
+            through each other.
+        raw_controls: Whether actions are used as controls directly. If not, each action is scaled to the
+            range of its control.
         min_fitness: Fitness that adds 0 to the QD-score. The default is the fitness of a robot that
             moves backward at 1 m/s with maximum energy.
         fidelity: Accuracy of the contact solver.
@@ -109,7 +110,7 @@ def locomotion(
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         x = [engine.body_positions(state)[:, first, 0] for state in (before, after)]
-        # Columns are added one by one, because the order of a reduction may depend on the batch size.
+        # Add the columns one by one, because the order of a reduction may depend on the batch size.
         effort = sum(action[:, i] ** 2 for i in range(action.shape[1])) / max(action.shape[1], 1)
         found: Array = forward * (x[1] - x[0]) / seconds + survival - energy * effort
         return found
@@ -171,9 +172,9 @@ def _level_axes(model: Any) -> list[int]:
 
 
 def _fallen(engine: Engine, body: int, share: float) -> Any:
-    """Return `(state) -> bool[n]`: True if a body is lower than `share` times its initial height.
+    """Return `(state) -> bool[n]`, which is True if a body is below `share` times its initial height.
 
-    Return None if the resulting height is not positive.
+    Return None if `share` times the initial height is not positive.
     """
     import mujoco
 

@@ -15,8 +15,8 @@ START = (0.1, 0.0)
 LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # corners of the room
 STRIDE = 0.02  # longest move along each axis per step
 NOISE = 0.02
-# The obstacle is a cup that is open towards the start. The back wall is (x, lowest y, highest y), and
-# the side walls are (y, lowest x, highest x).
+# The obstacle is a cup that is open towards the start. The back wall is given by (x, lowest y, highest
+# y), and each side wall by (y, lowest x, highest x).
 BACK = ((0.6, -0.25, 0.25),)
 SIDES = ((-0.25, 0.4, 0.6), (0.25, 0.4, 0.6))
 

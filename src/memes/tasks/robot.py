@@ -23,7 +23,7 @@ Fidelity = Literal["default", "fast"]
 
 
 def engine_of(name: str, *, substeps: int, fidelity: Fidelity, backend: Backend) -> Engine:
-    """Compile the simulator of one of this library's models."""
+    """Compile the simulator for a model of this library."""
     from memes import physics
 
     file = str(resources.files("memes.tasks") / "models" / f"{name}.xml")
@@ -109,7 +109,7 @@ def robot(
 
 
 def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
-    """Return an engine's step function for actions in [-1, 1], which are scaled to control ranges."""
+    """Return a step function that scales actions from [-1, 1] to the control ranges of an engine."""
     model = engine.model
     limited = np.asarray(model.actuator_ctrllimited, bool)
     low, high = np.where(limited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
@@ -120,10 +120,10 @@ def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
 
 
 def episodes_at_once() -> int | None:
-    """Return the best number of episodes to roll out at a time, or None for all episodes.
+    """Return how many episodes to roll out at a time, or None for all episodes at once.
 
-    On CPUs, this is the number of policies that fit into the caches of the cores. Rollouts are then 1.5
-    times as fast as with policies that are read from memory in every step.
+    On CPUs, this is the number of policies that fit into the caches of the cores. If policies had to be
+    read from memory in every step, rollouts would take 1.5 times as long.
     """
     if jax.default_backend() != "cpu":
         return None
@@ -150,12 +150,12 @@ def _joints(model: Any) -> np.ndarray:
 
 
 def _ground(model: Any) -> list[int]:
-    """Return the indices of `qpos` that contain the horizontal position of the base."""
+    """Return the indices of the base's horizontal position in `qpos`."""
     return [place for place, _ in ground_joints(model)]
 
 
 def ground_joints(model: Any) -> list[tuple[int, tuple[float, float, float]]]:
-    """Return the indices of the horizontal base position in `qpos`, and the axes of these entries."""
+    """Return the index in `qpos` and the axis of each horizontal coordinate of the base."""
     import mujoco
 
     data = mujoco.MjData(model)

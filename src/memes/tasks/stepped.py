@@ -39,8 +39,8 @@ class Setup:
         measure: `(state) -> [m]`, measurements of the state of one episode. The default is the
             horizontal position of the first body. If the state has no such position, the default is the
             first two entries of the observation.
-        feature: `(episodes) -> [n, k]`, which computes the features from the measurements. The default
-            is the last measurements.
+        feature: `(episodes) -> [n, k]`, which computes the features from the measurements. By default,
+            the features are the last measurements of each episode.
         feature_low: Lower bound of each feature.
         feature_high: Upper bound of each feature.
         min_fitness: Fitness that adds 0 to the QD-score.
@@ -100,7 +100,7 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
         name: Short name, used in files and figures.
         env: The environment.
         steps: Steps per episode.
-        setup: Policies, starts, features and bounds.
+        setup: Settings of policies, starts, features and bounds.
     """
     at_least(1, steps=steps)
     measure, low = setup.measure or place, setup.feature_low
@@ -158,7 +158,7 @@ def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
 def observation(state: PyTree) -> Array:
     """Return the flat observation of one episode.
 
-    If there are several named observations, return the observation `state`, which is meant for policies.
+    If there are several named observations, return the one called `state`, which is meant for policies.
     """
     obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
     return jnp.ravel(obs).astype(jnp.float32)
@@ -194,7 +194,7 @@ def brax(
         environment: Name of the environment, such as `ant`, or a Brax environment without wrappers.
         pipeline: Name of the simulator: generalized, spring, positional or mjx.
         steps: Steps per episode.
-        setup: Policies, starts, features and bounds.
+        setup: Settings of policies, starts, features and bounds.
     """
     name, env = type(environment).__name__.lower(), environment
     if isinstance(environment, str):
@@ -218,10 +218,10 @@ def playground(
 
     Args:
         environment: Name of the environment, such as `CartpoleBalance`.
-        pipeline: Simulator, jax or warp. The default is the simulator of the environment.
+        pipeline: Name of the simulator: jax or warp. The default is the simulator of the environment.
         steps: Steps of the environment per episode. The default is the limit of the environment.
         action_repeat: Steps of the environment per action. The default is the environment's setting.
-        setup: Policies, starts, features and bounds.
+        setup: Settings of policies, starts, features and bounds.
     """
     at_least(1, steps=steps, action_repeat=action_repeat)
     registry = package("mujoco_playground", "playground", f"environment '{environment}'").registry

@@ -46,7 +46,7 @@ class Frame(NamedTuple):
     Attributes:
         at: Layout of the cells.
         names: Names of all features.
-        by: Name of the quantity that is shown by colours.
+        by: Name of the quantity that the colours show.
         scale: Colour scale of this quantity.
     """
 
@@ -57,9 +57,9 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the choices of features that can span the image of the cells, by display name.
+    """Return the choices of features for the axes of the image, by display name.
 
-    A choice is a tuple of features. An empty tuple selects a grid of grids.
+    A choice is a tuple of feature indices. An empty tuple selects a grid of grids.
     """
     k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without their units
     words = plain if len({*plain}) == k else names
@@ -70,13 +70,13 @@ def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def area(aspect: float) -> tuple[float, float, float, float]:
-    """Return the left edge, bottom, width and height of the cells' image, as fractions of the panel."""
+    """Return the left edge, bottom edge, width and height of the image, as fractions of the panel."""
     width = min(0.64, 0.68 / aspect)
     return 0.19, 0.17 + (0.68 - width * aspect) / 2, width, width * aspect
 
 
 def drawn(frame: Frame, cells: Cells) -> np.ndarray:
-    """Draw the frame around the image of cells, as a picture uint8[H, W, 3]."""
+    """Draw the frame around the image of the cells. Returns a picture uint8[H, W, 3]."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(INCHES, INCHES), dpi=DPI, facecolor=BACK)
         left, bottom, width, height = rect = area(frame.at.aspect)
@@ -100,7 +100,7 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Write the interval of the last feature above each block, or only its start above narrow blocks."""
+    """Label each block with its feature interval, or only with the lower bound if blocks are narrow."""
     if not at.blocks:
         return image
     points, columns = 7.5, np.unique([each.x for each in at.blocks])

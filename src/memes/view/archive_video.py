@@ -1,4 +1,4 @@
-"""Video of a run: the archive while it fills up, with some elites next to the archive.
+"""Video of a run, which shows how the archive fills up, with some elites next to the archive.
 
 If the archive was corrected, the last part of the video shows the corrected archive.
 """
@@ -27,7 +27,7 @@ from memes.view.elites import origins
 
 DPI = 100
 LETTERS = 36  # letters per line of an axis label
-HOLD = 0.3  # share of the pictures of the archive as found that show the final archive
+HOLD = 0.3  # share of the uncorrected pictures that show the final archive
 CORRECTED = 1 / 3  # share of the video that shows the corrected archive, if there is one
 # A cell with a new elite is lightened by LIGHTER. In each further picture, this amount is multiplied by
 # FADE.
@@ -42,10 +42,10 @@ class EliteClip(NamedTuple):
 
 
 def spread_elites(archive: Archive, n: int, correction: Correction | None = None) -> list[int]:
-    """Choose n distant elites from the fitter half of the elites, and return their cells.
+    """Choose n elites with distant features from the fitter half of all elites. Returns their cells.
 
-    The first cell contains the fittest elite. If there is a correction, only elites that survive
-    re-evaluation in their cell are chosen, and their fitness is the corrected fitness.
+    The first cell contains the fittest elite. If there is a correction, the fitness is the corrected
+    fitness, and only elites that survive re-evaluation in their cell are chosen.
     """
     fitness = fitness_of(archive)
     if correction is not None:
@@ -66,7 +66,7 @@ def spread_elites(archive: Archive, n: int, correction: Correction | None = None
 
 
 def moments(generations: int, pictures: int) -> np.ndarray:
-    """Return the generation that each of n pictures shows, int[n].
+    """Return the generation that each picture shows, int[pictures].
 
     Early generations get more pictures, because the archive changes most at the start of a run.
     """
@@ -77,7 +77,12 @@ def moments(generations: int, pictures: int) -> np.ndarray:
 
 
 class _Shown(NamedTuple):
-    """How a picture shows an elite: its cell, or None if the archive does not contain it, and a text."""
+    """How to show an elite in a picture.
+
+    Attributes:
+        cell: Cell of the elite; None if the archive does not contain the elite.
+        words: Text above the elite.
+    """
 
     cell: int | None
     words: str
@@ -98,8 +103,8 @@ def video_frames(
 ) -> Iterator[np.ndarray]:
     """Yield the pictures of a video, each uint8[height, width, 3].
 
-    Each elite appears at the generation in which it was found, and its episode is then repeated. If
-    there is a correction, the last pictures show the corrected archive, and each elite in its corrected
+    Each elite appears at the generation in which it was found. From then on, its episode is repeated. If
+    there is a correction, the last pictures show the corrected archive, with each elite in its corrected
     cell. Elites that do not survive re-evaluation are marked as lost.
     """
     width, height = size
@@ -149,7 +154,7 @@ def _as_found(archive: Archive, cell: int, done: int, scale: ColourScale) -> _Sh
 
 
 def _corrected(archive: Archive, same: np.ndarray, scale: ColourScale) -> _Shown:
-    """Return how to show an elite after the correction. `same` marks its corrected cell, bool[c]."""
+    """Return how to show an elite after the correction. `same` [c] is True for its corrected cell."""
     if not same.any():
         return _Shown(None, "lost")
     cell = int(np.argmax(same))
@@ -221,7 +226,7 @@ def _rounded(value: float, scale: ColourScale) -> str:
 
 
 def _frame(panel: Axes, elite: EliteClip, i: int) -> Any:
-    """Set up the axes of an elite, and return its image."""
+    """Set up the axes that show an elite, and return the image in these axes."""
     shown = panel.imshow(elite.pictures[0])
     panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():

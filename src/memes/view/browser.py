@@ -1,4 +1,4 @@
-"""The page in the browser, which shows live archives of runs and moving elites.
+"""The browser page, which shows the archives of runs as they change, and moving elites.
 
 The page can only be opened on this machine. One thread runs the loop of the page, which handles queued
 user actions.
@@ -37,7 +37,7 @@ RATE = 40  # iterations of the loop per second
 SLOWER = 4  # minimum time between two polls, as a multiple of the duration of a poll
 FIELD = 0.6  # vertical field of view in radians
 EYES, NEAREST = 1.35, 4.6  # height and minimum distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # left end of the view, and its right end with one or two elites
+SIGHT = (-2.75, 2.0, 3.9)  # left end of the view, and right end of the view with one or two elites
 LATELY = 1 / 40  # share of the past generations whose changes are highlighted
 SIDE = 600  # longer side of the image of the archive, in pixels
 
@@ -60,7 +60,7 @@ def browse(
     ready: Callable[[str], object] = lambda url: print(f"showing at {url} until Ctrl-C", flush=True),
     going: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Serve the page of some runs until Ctrl-C.
+    """Serve a page that shows some runs, until Ctrl-C is pressed.
 
     Args:
         words: Run folders, folders of runs, or patterns. A folder may still be empty if its run begins
@@ -222,7 +222,7 @@ class Page:
             aim(camera, 1 if self._player.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
-        """Play the elite that is shown by a tile, or the nearest elite if the tile is empty."""
+        """Play the elite that a tile shows, or the nearest elite if the tile is empty."""
         at, fitness = self._placed(), self._shown_cells().fitness
         occupied = np.flatnonzero(np.isfinite(fitness))
         if tile == render.BETWEEN or not occupied.size:
@@ -289,7 +289,7 @@ class Page:
         return self._layout[2]
 
     def _after(self) -> int:
-        """Return the number of generations after which the page shows the archive."""
+        """Return the number of generations after which the displayed archive was recorded."""
         if self.panel.by.value in colours.AT_THE_END:
             return self.follower.latest.generations
         return int(self.panel.generation.value)

@@ -21,7 +21,7 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
     - "follow" is the model's first camera that moves with a body. If the model has none, the camera
       follows the first body.
     - "wide" and "above" are fixed cameras that show the whole path and all walls, from the side or from
-      above. With these cameras, the lights of the model are changed.
+      above. These cameras change the lights of the model.
     - "auto" is "wide" if there are walls, and otherwise "follow".
     """
     import mujoco
@@ -173,7 +173,7 @@ def _signs() -> np.ndarray:
 
 
 def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
-    """Return the distance at which a camera sees all points [n, 3], relative to the camera's target."""
+    """Return the distance at which a camera sees all points [n, 3], given relative to its target."""
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     level = math.cos(elevation)
     forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])

@@ -14,7 +14,7 @@ FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitn
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
 AT_THE_END = (CORRECTED, VARIANCE)  # available for the last generation only
-RECENT = 0.85  # amount by which a change in the current generation is lightened
+RECENT = 0.85  # amount by which cells that changed in the current generation are lightened
 
 
 class Shown(NamedTuple):

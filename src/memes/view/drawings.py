@@ -48,7 +48,7 @@ class Drawing(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The index of the line of the elite: its path if there is one, otherwise the first line."""
+        """The index of the elite's line: the path if there is one, otherwise the first line."""
         return 0 if self.path is None else len(self.lines) - 1
 
 

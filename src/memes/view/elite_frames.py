@@ -1,4 +1,4 @@
-"""Pictures of an elite for a video, drawn like the elite on the page."""
+"""Pictures of an elite for a video, which show the same drawing as the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
 def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Yield `rate` pictures uint8[H, W, 3] per second of an elite, if its task has a drawing."""
+    """Yield pictures uint8[H, W, 3] of an elite, `rate` per second, if its task has a drawing."""
     if drawing.episode is not None:
         model = robot_of(task).model
         states = between(model, drawing.episode.qpos, drawing.seconds, rate)

@@ -19,7 +19,7 @@ def choose(
     best: bool = False,
     random: bool = False,
 ) -> int:
-    """Return the cell of the elite selected by an argument; by default, of the fittest elite."""
+    """Return the cell of the elite that an argument selects, or of the fittest elite by default."""
     given = [cell is not None, feature is not None, best, random]
     require(sum(given) <= 1, "cell, feature, best and random exclude each other: choose one")
     if cell is not None:
@@ -62,10 +62,10 @@ def elites(archive: Archive) -> np.ndarray:
 
 
 def origins(archive: Archive, corrected: Archive) -> np.ndarray:
-    """For each elite of a corrected archive, return its cell in the uncorrected archive, int[c].
+    """Return the original cell of the elite in each cell of a corrected archive, int[c].
 
-    The cell is -1 for empty cells of the corrected archive. It is also -1 for elites that were replaced
-    in the uncorrected archive after the correction.
+    The result is -1 for empty cells. It is also -1 for elites that were replaced in the uncorrected
+    archive after the correction.
     """
 
     def identities(of: Archive) -> dict[tuple[int, int, bytes], int]:

@@ -30,7 +30,7 @@ from memes.store.sanitize import printable
 from memes.store.schema import Header, RunConfig, check_names
 from memes.view import elites
 
-Sign = tuple[int, int, int] | None  # signature of a file, which changes with its content
+Sign = tuple[int, int, int] | None  # signature that changes with the content of a file
 
 
 class Snapshot(NamedTuple):
@@ -78,7 +78,7 @@ class Snapshot(NamedTuple):
 
 
 class Follower:
-    """A reader of a run folder, which reads only files that have changed since the last poll."""
+    """Reads a run folder. Each poll reads only the files that have changed since the last poll."""
 
     def __init__(self, folder: Path) -> None:
         self.name = printable("/".join(folder.absolute().parts[-2:]))  # short name for menus
@@ -199,7 +199,7 @@ def genotype(archive: Archive, cell: int) -> Array:
 
 
 def _genotypes(now: Snapshot) -> Path | None:
-    """Return the file with the newest genotypes. While the run continues, it is a checkpoint."""
+    """Return the file with the newest genotypes. During the run, this file is a checkpoint."""
     archive, saved = now.folder / "archive.npz", newest(now.folder)
     over = now.header is not None and now.header.outcome is not None
     return archive if archive.exists() and (over or saved is None) else saved

@@ -55,7 +55,7 @@ def _trouble(now: Snapshot) -> str:
 
 
 class EliteFacts(NamedTuple):
-    """An elite, and facts about it that the page shows.
+    """An elite, and information about the elite that the page shows.
 
     Attributes:
         archive: Archive that contains the elite.

@@ -1,6 +1,6 @@
 """Videos and contact sheets of episodes, rendered by MuJoCo without a window.
 
-This module only draws, and other modules compute the positions.
+This module only draws. Other modules compute the positions of the bodies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def library() -> str:
 def _works(name: str) -> bool:
     # Remove these variables, so that importing MuJoCo does not select a library.
     environment = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    # `-P` prevents imports from the current folder, which may be an untrusted run folder.
+    # `-P` prevents imports from the current folder, which may be a run folder from an untrusted source.
     command = [sys.executable, "-P", "-c", PROBE, f"mujoco.{name}"]
     try:
         done = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, timeout=60)
@@ -127,7 +127,7 @@ def write_video(
 def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Camera = "auto") -> Figure:
     """Draw an `MjModel` at twelve positions from `states[n, nq]`, evenly spaced in time.
 
-    `seconds` is the time between two successive positions. Each frame is labelled with its time.
+    `seconds` is the time between two successive positions. Each picture is labelled with its time.
     """
     shown = np.unique(np.linspace(0, len(states) - 1, 12).round().astype(int))
     rows = math.ceil(len(shown) / 4)

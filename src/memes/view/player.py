@@ -52,7 +52,7 @@ class Played(NamedTuple):
 
 
 class ElitePlayer:
-    """A player of up to two elites, each in a scene. One thread computes simulations and videos.
+    """Plays up to two elites, each in a separate scene. One thread computes simulations and videos.
 
     Args:
         scene: Scene of a viser server.
@@ -140,7 +140,7 @@ class ElitePlayer:
 
         Args:
             follower: The run.
-            generations: Number of generations after which the page shows the archive.
+            generations: Number of generations after which the displayed archive was recorded.
         """
         now, panel, played = follower.latest, self._panel, self._played
         if played[0] is None and played[1] is None:
@@ -242,5 +242,5 @@ class ElitePlayer:
 
 
 def _which(follower: Follower) -> tuple[Path, str]:
-    """Return the folder and start time of a run, because a new run may use the same folder."""
+    """Identify a run by its folder and its start time, because a new run may use the same folder."""
     return follower.latest.folder, str(follower.latest.started)

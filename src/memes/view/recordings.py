@@ -19,7 +19,7 @@ class Recording(NamedTuple):
     """One episode, with its states and its evaluation.
 
     Attributes:
-        qpos: Positions from start to end, [T + 1, nq]; for tasks on a map without a robot, [T + 1, 2].
+        qpos: Positions from start to end: [T + 1, nq] for robots, and [T + 1, 2] for points on a map.
         fitness: Fitness; NaN if the simulator failed.
         feature: Feature, [k]; NaN if the simulator failed.
     """
@@ -54,13 +54,13 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Rec
         task: The task.
         x: Genotype, [d].
         seed: Seed of the starts, if the task draws them at random.
-        draws: Number of starts. A larger number adds starts, and keeps the other starts unchanged.
+        draws: Number of starts. A larger number adds starts and leaves the existing starts unchanged.
     """
     return player(task, draws)(x, seed)
 
 
 def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Recording]]:
-    """Return a function `(x[d], seed)` like `episodes` that is compiled on its first call."""
+    """Return `(x[d], seed) -> recordings`, which plays episodes and is compiled on its first call."""
     at_least(1, draws=draws)
     control = task.control
     assert control is not None

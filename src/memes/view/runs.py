@@ -13,7 +13,7 @@ from memes.store.folder import holds_run
 from memes.view.follow import Follower
 
 SEARCH = 1.0  # seconds between two searches for new runs
-SHARE = 0.05  # seconds per poll for reading runs that are not shown
+SHARE = 0.05  # maximum seconds per poll for reading runs that are not shown
 
 
 def found_in(word: str | Path) -> list[Path]:

@@ -122,8 +122,8 @@ def run_javascript(server: Any, source: str) -> None:
 def free_arrow_keys(server: viser.ViserServer) -> None:
     """Prevent viser from turning the camera when an arrow key triggers a command of the page."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    # The handlers of commands are below this element, so they still run. The handler that turns the
-    # camera is above this element.
+    # The page's command handlers are below this element, so they still run. The handler that turns the
+    # camera is above this element, so it does not run.
     run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
 
 
@@ -185,7 +185,7 @@ def _silent() -> logging.Logger:
 
 
 def guarded(answer: Answer, token: str) -> Answer:
-    """Return a function that accepts valid requests for paths under `/token`, and no other requests."""
+    """Return a function that accepts valid requests for paths under `/token` and rejects all others."""
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")

@@ -17,12 +17,12 @@ from memes.errors import install, require
 from memes.store.folder import check_not_of_run
 
 FORMATS = (".mp4", ".gif", ".webp")
-RATES = (0.1, 240.0)  # minimum and maximum number of pictures per second
-SIDES = (16, 4096)  # minimum and maximum of width and height in pixels
+RATES = (0.1, 240.0)  # minimum and maximum frame rate, in frames per second
+SIDES = (16, 4096)  # minimum and maximum width and height in pixels
 
 
 def check_file(option: str, file: Path, *endings: str) -> None:
-    """Raise a `UsageError` that names the option if the file name is invalid or not writable."""
+    """Raise a `UsageError` that names the option if the file has an invalid name or is not writable."""
     *others, last = endings
     named = f"{', '.join(others)} or {last}" if others else last
     good = file.suffix.lower() in endings
@@ -43,7 +43,7 @@ def check_video(option: str, file: Path) -> None:
 
 
 def check_size(size: tuple[int, int], rate: float | None = None) -> None:
-    """Raise a `UsageError` if the size or the rate of pictures is outside its range."""
+    """Raise a `UsageError` if the size or the frame rate is outside its range."""
     least, most = SIDES
     good = len(size) == 2 and all(least <= side <= most and side % 2 == 0 for side in size)
     shown = " ".join(map(str, size))
@@ -56,7 +56,7 @@ def check_size(size: tuple[int, int], rate: float | None = None) -> None:
 
 
 def write_frames(file: Path, pictures: Iterable[np.ndarray], *, rate: float) -> None:
-    """Write pictures uint8[height, width, 3] as a video with `rate` pictures per second.
+    """Write pictures uint8[height, width, 3] as a video with `rate` frames per second.
 
     The ending of the file name selects the format.
     """
