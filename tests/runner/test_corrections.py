@@ -101,7 +101,7 @@ def test_a_run_killed_during_a_correction_ends_with_the_same_files(
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
-    with pytest.raises(memes.UsageError, match="is finished after 6 generations: extend it with more generations"):
+    with pytest.raises(memes.UsageError, match="after 6 generations: extend it with more generations"):
         memes.resume(algorithm, out, progress=False)
 
 
