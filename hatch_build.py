@@ -1,4 +1,4 @@
-"""Build hooks that adapt the README to readers without a checkout, and add the commit of the source."""
+"""Build hooks that remove pictures from the README, and add the commit of the source."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ class Description(MetadataHookInterface):
     """Metadata hook that sets the description of the package."""
 
     def update(self, metadata: dict) -> None:
-        """Set the field `readme` to the adapted README."""
+        """Set the field `readme` to the README without pictures and relative links."""
         text = description(Path(self.root, "README.md").read_text(encoding="utf-8"))
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
@@ -43,7 +43,7 @@ class Commit(BuildHookInterface):
 
 
 def description(readme: str) -> str:
-    """Remove pictures and their captions from a README, and replace links by names of files."""
+    """Remove pictures and their captions from a README, and replace relative links with file names."""
     fenced = re.split(r"(^```.*?^```\n)", readme, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else _prose(part) for part in fenced) + REMARK
 

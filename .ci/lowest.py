@@ -1,4 +1,4 @@
-"""Print the lowest allowed versions of all dependencies and named extras, for `pip install -c`."""
+"""Print the lowest allowed versions of the dependencies and the given extras, for `pip install -c`."""
 
 import re
 import sys

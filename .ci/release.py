@@ -1,8 +1,8 @@
 """Check the files that `python -m build` has written to a folder.
 
 The wheel must contain only the package. The source distribution must contain the checkout without
-results/. All version numbers must agree, and the description must not contain links to files of the
-checkout.
+results/. All version numbers must agree. The description of the package must not contain links to files
+of the checkout.
 """
 
 import re
@@ -61,7 +61,7 @@ def check_versions(built: str) -> None:
 
 
 def check_description(about: Message) -> None:
-    """Check that the description contains no pictures and no links to files of the checkout."""
+    """Check that the package description contains no pictures and no links to files of the checkout."""
     prose = re.sub(r"^```.*?^```", "", str(about.get_payload()), flags=re.MULTILINE | re.DOTALL)
     astray = re.findall(r"!\[.*|\]\((?!https?:)[^)]*\)|<img.*", prose)
     check(not astray, f"the description contains pictures or links to files: {astray}")

@@ -36,9 +36,11 @@ class Settings:
 
 
 def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
-    """Return qpos, qvel and controls before each MuJoCo step, and qvel after it, [steps, robots, ...].
+    """Simulate robots with MuJoCo C, and return four arrays [steps, robots, ...].
 
-    The solver converges for this final qvel, but the simulation uses the solver settings of the model.
+    The first three arrays contain qpos, qvel and the controls before each step. The fourth array
+    contains qvel after a step with a converged solver. The simulation itself uses the solver settings of
+    the model.
     """
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T

@@ -22,9 +22,9 @@ from baselines import archives, projection, sphere, spread
 import memes
 from memes.emitters.gradients import gradients
 
-SEEDS_APART = 1000  # difference between the random seeds of the emitters of two runs
+SEEDS_APART = 1000  # emitter i of the run with seed s has the random seed 1000 s + i
 EMITTERS, SAMPLES = 15, 36
-ARM_SIGMA = 0.1  # sigma of the initial gradient coefficients, for genotypes in the unit cube
+ARM_SIGMA = 0.1  # initial sigma of the gradient coefficients on the arm
 
 
 @dataclass(frozen=True)

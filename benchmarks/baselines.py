@@ -42,11 +42,11 @@ def trap() -> memes.Task:
 
 
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
-    """Return the task "linear projection" of the paper on CMA-ME.
+    """Return the task "linear projection" from the CMA-ME paper.
 
-    Each feature is the sum of one half of the genotype, so most features are near 0. The argument z of
-    `cost(z)` is the difference between the genotype and an optimum outside the centre. The fitness falls
-    from 100 to 0 as the cost rises.
+    The two features are the sums over the first and the second half of the genotype's entries. Most
+    features are therefore near 0. The argument of `cost` is the difference between the genotype and the
+    optimum. The fitness falls from 100 to 0 as the cost rises.
     """
     bound = 5.12
     worst = cost(jnp.full(dim, -1.4 * bound))
@@ -98,7 +98,7 @@ def spread(values: list[float]) -> str:
 
 
 def table(title: str, algorithms: dict[str, memes.Algorithm], s: Settings, loss: bool = False) -> None:
-    """Print the scores of each algorithm and, with `loss`, the archive loss."""
+    """Print the scores of each algorithm. If `loss` is true, also print the archive loss."""
     print(f"\n{title}: {s.evaluations:,} evaluations, {s.seeds} seeds, median [smallest, largest]\n")
     print("| | QD-score | coverage | max fitness |" + (" loss of QD-score |" if loss else ""))
     print("|---|---|---|---|" + ("---|" if loss else ""))

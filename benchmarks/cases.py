@@ -34,7 +34,7 @@ NEIGHBOURS, HISTORY = 10, 50_000
 
 
 class Round(NamedTuple):
-    """Contestants, each of which does `amount` units of work per call, such as generations.
+    """Contestants that do the same work. One call does `amount` units, for example generations.
 
     The first contestant is this library. All other contestants are compared with this library. If a
     contestant cannot be built, its value in `contestants` is a text with the reason.
@@ -110,7 +110,7 @@ def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the MAP-Elites of this library with that of QDax, on the arm."""
+    """Compare the speed of MAP-Elites in this library and in QDax, on the arm."""
     paper, laptop = (16_384, 1000, 200), (2048, 100, 50)
     for batch, joints, generations in [paper] if scale == "paper" else [laptop, (*paper[:2], 3)]:
         task = memes.tasks.arm(joints=joints)
@@ -125,7 +125,7 @@ def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the ME-ES of this library with that of QDax, on the arm."""
+    """Compare the speed of ME-ES in this library and in QDax, on the arm."""
     generations = 100  # ME-ES alternates between ten generations for novelty and ten for fitness
     sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
     for samples, joints in sizes:
@@ -145,7 +145,7 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the CMA-ME of this library with that of pyribs, on the arm with 100 joints."""
+    """Compare the speed of CMA-ME in this library and in pyribs, on the arm with 100 joints."""
     # With the default sigma of 0.5, nearly all emitters restart in each generation.
     options = {"pool": 15, "batch": 128, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
@@ -167,7 +167,7 @@ def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> C
 
 
 def cma_mae_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the CMA-MAE of this library with that of pyribs, on the arm with 100 joints."""
+    """Compare the speed of CMA-MAE in this library and in pyribs, on the arm with 100 joints."""
     options = {"lanes": 15, "samples": 36, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -188,7 +188,7 @@ def ours_cma_mae(task: memes.Task, *, turns: int, **options: Any) -> Contestant:
 
 
 def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the DNS of this library with that of pyribs, on the arm with 100 joints."""
+    """Compare the speed of DNS in this library and in pyribs, on the arm with 100 joints."""
     options = {"batch": 540, "iso": 0.01, "line": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -203,7 +203,7 @@ def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare MEMES with MAP-Elites and with rollouts alone, on the ant.
+    """Compare the speed of MEMES, of MAP-Elites and of rollouts alone, on the ant.
 
     CPUs use smaller sizes.
     """
@@ -223,7 +223,7 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Measure the time of PGA-ME on the ant, and of its training with kernels and with plain XLA.
+    """Measure the speed of PGA-ME on the ant, and the speed of its training with and without kernels.
 
     CPUs use smaller sizes.
     """
@@ -255,7 +255,7 @@ def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare memory layouts of the policy weights of mirrored samples."""
+    """Compare the speed of several memory layouts for the policy weights of mirrored samples."""
     lanes, pairs, steps = (32, 256, 250) if scale == "paper" else (8, 16, 50)
     yield Round(
         f"policies of 27-64-64-8, {lanes} lanes of {pairs} pairs",
@@ -266,7 +266,7 @@ def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare rollouts of ants with factored samples, with whole samples, and without policies."""
+    """Compare the speed of rollouts with factored samples, with whole samples, and without policies."""
     task, steps = memes.tasks.ant(), 250
     assert task.control is not None
     environment, controller = task.control.environment, task.control.controller

@@ -1,4 +1,4 @@
-"""Measure the timesteps per second of `memes.physics`, MuJoCo C and MJX on models of other packages.
+"""Measure the timesteps per second of `memes.physics`, MuJoCo C and MJX on models from other packages.
 
 By default, the script measures the CPU time of all threads. Other work on the machine affects this time
 less than wall-clock time. On a GPU, `--wall` measures wall-clock time. The engines take turns and

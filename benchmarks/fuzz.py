@@ -66,7 +66,8 @@ ENTRIES = (
 )  # fmt: skip
 
 
-# Operations on a forged run, which are equally probable: the functions that read runs, and all commands.
+# Kinds of operations on a forged run, all with the same probability. "read" uses the functions of the
+# library, and the other kinds are commands.
 KINDS = ("read", *COMMANDS)
 TURNS = 3  # iterations of the page's loop
 
@@ -92,7 +93,7 @@ def damage(draw: random.Random, file: Path) -> None:
 
 
 def forge_json(draw: random.Random, file: Path) -> None:
-    """Replace an entry of a JSON file by an unusual value, or remove the entry."""
+    """Replace an entry of a JSON file with an unusual value, or remove the entry."""
     content = json.loads(file.read_text())
     within = content
     while True:
@@ -320,7 +321,7 @@ def command(draw: random.Random) -> list[str]:
 
 @contextlib.contextmanager
 def briefly() -> Any:
-    """Make pages stop after a few iterations, and skip the slow self-check of `memes doctor`."""
+    """Let `memes view` stop after a few iterations, and skip the slow self-check of `memes doctor`."""
 
     def browse(*arguments: Any, **options: Any) -> None:
         turns = iter(range(TURNS))
@@ -358,7 +359,7 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
 
     printed = io.StringIO()
     before = {each: signal.signal(each, late) for each in (signal.SIGALRM, signal.SIGPROF)}
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # limits CPU time, because the machine may be busy
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # CPU time, because other programs may be running
     signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         with (

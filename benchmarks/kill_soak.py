@@ -35,7 +35,7 @@ class Settings:
     algorithm: str = "memes"
     generations: int = 3000
     seed: int = 0
-    """Seed of the random times of the kills, not of the run."""
+    """Random seed for the times of the kills. It does not affect the run."""
 
 
 def command(*words: object) -> list[str]:
@@ -102,7 +102,7 @@ def main(s: Settings) -> None:
             return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
 
         whole = Path(scratch) / "whole"
-        for _ in range(2):  # the second run uses cached programs, as the killed runs do
+        for _ in range(2):  # the second run uses cached programs, like the runs that are killed
             shutil.rmtree(whole, ignore_errors=True)
             process = start(*words, "--out", whole)
             starting = until_next_checkpoint(process, whole)

@@ -1,4 +1,4 @@
-"""Test which models of other packages `memes.physics` accepts, and how accurately it simulates them.
+"""Test which models from other packages `memes.physics` accepts, and how accurately it simulates them.
 
 The script reads all MJCF files of several packages, if installed, and the environments of MuJoCo
 Playground. It ignores files without joints, and files that MuJoCo cannot compile without other files.
@@ -48,7 +48,7 @@ class Settings:
 
     packages: tuple[str, ...] = tuple(PACKAGES)
     states: int = 24
-    """Number of states per model. The steps from these states are compared."""
+    """Number of steps that are compared per model, each from a different state."""
     dofs: int = 80
     """Steps are compared only for models with at most this number of degrees of freedom."""
     json: Path | None = None
@@ -131,7 +131,12 @@ def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
 
 @dataclasses.dataclass
 class Accuracy:
-    """The largest relative error of a step, and the number of states with contacts."""
+    """The accuracy of a model.
+
+    Attributes:
+        error: Largest relative error of a step.
+        touching: Number of states with contacts.
+    """
 
     error: float
     touching: int

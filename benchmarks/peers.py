@@ -33,8 +33,8 @@ def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generati
     def advance(carry):
         return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
 
-    # The second call would compile again if the first state had weak types, because the returned state
-    # has no weak types.
+    # Compile only once. With `jax.jit` alone, the second call might compile again, because the first
+    # state may have weak types, but the returned state has none.
     compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
 
     def call():
@@ -95,7 +95,7 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
     """Return CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
-    In each turn, all emitters of the pool propose genotypes.
+    `pool` is the number of emitters. In each turn, all emitters propose genotypes.
     """
     from ribs.emitters import EvolutionStrategyEmitter
 

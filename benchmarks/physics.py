@@ -47,15 +47,15 @@ class Settings:
     fidelity: str = "fast"
     model: str = "ant"
     registers: tuple[Path, ...] = ()
-    """MJCF files. If given, the script only compiles their kernels, with `nvcc`. Needs no GPU."""
+    """MJCF files whose kernels are compiled with `nvcc`, without other measurements. Needs no GPU."""
     json: Path | None = None
     draw: tuple[Path, ...] = ()
-    """Files written by `--json`. If given, the script only draws a figure of these files."""
+    """Files written by `--json`. If given, the script only draws a figure of the results in them."""
     figure: Path = Path("physics.png")
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds of the first call, and the median of three more calls."""
+    """Return the time of the first call and the median time of three further calls, in seconds."""
     timing = interleaved({"": function})[""]
     return timing.first, timing.median
 
@@ -146,7 +146,7 @@ def print_registers(file: Path, fidelity: str) -> None:
 
 
 def draw(files: tuple[Path, ...], figure: Path) -> None:
-    """Draw the speed of each simulator over the number of robots, with logarithmic axes."""
+    """Plot the speed of each simulator against the number of robots, on logarithmic axes."""
     from matplotlib.figure import Figure
 
     others = {"mujoco-c": "MuJoCo C", "mjx": "MJX"}

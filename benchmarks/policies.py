@@ -61,7 +61,7 @@ def by_pair(x: Array, mean: Array, noise: Array) -> Array:
 def by_factors(x: Array, mean: Array, left: Array, right: Array) -> Array:
     """Multiply `x` by means [l, i, o] plus and minus noise.
 
-    The noise is the product of `left` [l, p, i, r] and `right` [l, p, r, o].
+    The noise of a pair is the product of the matrices `left` [l, p, i, r] and `right` [l, p, r, o].
     """
     inner = jnp.sum(x[..., None] * left[:, None], axis=-2)
     shift = jnp.sum(inner[..., None] * right[:, None], axis=-2)

@@ -13,7 +13,13 @@ import memes
 
 
 class Timing(NamedTuple):
-    """The seconds of the first call and of each later call [repeats], and the last result."""
+    """Times of a function in seconds.
+
+    Attributes:
+        first: Time of the first call.
+        seconds: Time of each later call, [repeats].
+        result: Result of the last call.
+    """
 
     first: float
     seconds: np.ndarray

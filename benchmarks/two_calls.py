@@ -1,4 +1,4 @@
-"""Compare `presets.memes` with a literal version of Algorithm 1, which evaluates in two calls.
+"""Compare `presets.memes` with a literal version of Algorithm 1, which needs two calls per generation.
 
 `straightforward` is a separate implementation of the paper's Algorithm 1. It evaluates the samples and
 the updated means in two calls, and resets lanes immediately. It shares only the task with the library.

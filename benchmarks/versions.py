@@ -145,7 +145,7 @@ class Settings:
     """Generations per turn."""
     turns: int = 3
     cpu: bool = False
-    """Compare the CPU time of all threads, which depends less on other programs."""
+    """Compare the CPU time of all threads. Other programs affect CPU time less than wall-clock time."""
     most: float | None = None
     """Fail if this version takes more than `most` times as long as the older version."""
 

@@ -3,10 +3,10 @@
     python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
-The script compares runs that a page follows with runs that have no change log. Without a change log,
-neither the device nor the host records changes. The two kinds of runs take turns. If other programs use
-the machine, the times of complete runs are not precise. The script therefore also measures the CPU
-seconds of individual parts.
+The script compares the times of runs that a page follows and of runs that have no change log. Without
+a change log, neither the device nor the host records changes. The two kinds of runs take turns. If other
+programs use the machine, the times of complete runs are not precise. The script therefore also measures
+the CPU seconds of individual parts.
 
 At both scales, the script measures the cost of the observer on the host with the array shapes of the
 paper's Ant. From this cost, it calculates the observer's share of the time of a generation on an H200.
@@ -90,7 +90,7 @@ def page(folder: Path):
 
 
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return, per turn, the time of a run with a page relative to that of a run without a change log."""
+    """Return, per turn, the time of a run with a page, divided by that of a run without a change log."""
     turns = []
     for turn in range(1 + repeats):
         both, seconds = (True, False) if turn % 2 else (False, True), {}
@@ -103,7 +103,7 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
 
 
 def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
-    """Return the device time of n generations with recorded changes, relative to the time without."""
+    """Return the ratio of the device times of n generations with and without recorded changes."""
     algorithm = memes.presets.memes(task, **options)
     init, key = device.keys_of(0)
     state = device.first_state(algorithm)(init, n)

@@ -1,6 +1,6 @@
-"""Configuration of Sphinx, which builds the site: `python -m sphinx -W -c docs . build/site`.
+"""Configure Sphinx. To build the site, run `python -m sphinx -W -c docs . build/site`.
 
-The source folder is the whole checkout, so that links between documents work as they do in the checkout.
+The source folder is the whole checkout, so that relative links work on the site and in the checkout.
 """
 
 import re
@@ -43,12 +43,12 @@ default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-napoleon_attr_annotations = False  # the asterisk in a shape such as "*s L" is not markup
+napoleon_attr_annotations = False  # otherwise, the asterisk in a shape such as "*s L" is read as markup
 maximum_signature_line_length = 80
 
 
 def tidy(app, what, name, thing, options, lines):
-    """Mark programs in module docstrings as code blocks, and remove default docstrings of fields."""
+    """Mark programs in module docstrings as code blocks. Remove default docstrings of named tuples."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     if what == "module":
@@ -57,7 +57,7 @@ def tidy(app, what, name, thing, options, lines):
 
 
 def hide_tables(app, doctree):
-    """Hide the pages of `memes compare` from the search of the site."""
+    """Exclude the pages that `memes compare` wrote from the search function of the site."""
     if re.fullmatch(r"results/paper/\w+/comparison", app.env.docname):
         app.env.metadata[app.env.docname]["nosearch"] = True
 

@@ -1,4 +1,4 @@
-"""Generate pages of the site from the code: the reference, the command line, a figure of the layers."""
+"""Generate the API reference, the page of commands, and the figure of the layers from the code."""
 
 import contextlib
 import inspect
@@ -73,7 +73,7 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     """Return the reference page of a module: its docstring, then its functions and classes."""
 
     def home(item: object) -> str:
-        """Return the title of an object's page: the innermost listed module that contains the object."""
+        """Return the title of the reference page that documents an object."""
         around = {t: m.__name__ for t, m in modules.items() if item.__module__.startswith(m.__name__)}
         return max(around, key=lambda title: len(around[title]))
 
@@ -93,9 +93,9 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     ):  # one name per object
         item = getattr(module, name)
         if callable(item) and str(item.__module__).startswith("memes") and home(item) == title:
-            if inspect.isclass(item):  # listed under its defining module, as in type annotations
+            if inspect.isclass(item):  # use the defining module, as type annotations do
                 lines += [f".. autoclass:: {item.__module__}.{item.__qualname__}", "   :members:", ""]
-            else:  # listed under its public name
+            else:  # use the public name
                 lines += [f".. autofunction:: {module.__name__}::{name}", ""]
     lines += ["```", ""]
     if title == "memes":
@@ -104,7 +104,7 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
 
 
 def algorithms() -> list[str]:
-    """Return the lines of a table of the algorithms: name, description and call in Python."""
+    """Return the lines of a Markdown table with the name, description and call of each algorithm."""
     lines = ["| `--algorithm` | description | in Python |", "|---|---|---|"]
     plain: dict[type, memes.presets.Preset] = {}
     for name, preset in memes.PRESETS.items():
@@ -133,7 +133,7 @@ def _help(arguments: list[str]) -> str:
 
 
 def layers() -> Figure:
-    """Draw the layers in order, with an arrow from each layer to each layer that it imports."""
+    """Draw the layers of the package in order, with arrows from each layer to the layers it imports."""
     arrows = Counter(
         (layer(module), layer(target))
         for module, _, target in imports()

@@ -12,7 +12,7 @@ import memes
 
 
 def evaluate(key: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Compute the sphere function, and the means of the two halves of the genotype as features."""
+    """Return the fitness (sphere function) and the features (mean of each half of the genotype)."""
     return -jnp.sum((x - 0.5) ** 2), jnp.stack([jnp.mean(x[:10]), jnp.mean(x[10:])])
 
 

@@ -1,4 +1,4 @@
-"""A slow simulator in Python that is evaluated in parallel, with one process per core.
+"""A slow simulator in Python that runs in parallel, with one process per core.
 
 To run the task from the shell, use `memes run examples/episodes.py:task --scale laptop --generations 100
 --workers 2`. You can also run this file as a Python program.
@@ -18,7 +18,7 @@ DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 
 def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
-    """Return the action of a small network. The genotype x contains its weights and biases by layer."""
+    """Return the action of a small network. The genotype x contains the weights and biases."""
     for i, o in pairwise(SIZES):
         weights, biases, x = x[: i * o].reshape(i, o), x[i * o : (i + 1) * o], x[(i + 1) * o :]
         signal = np.tanh(signal @ weights + biases)

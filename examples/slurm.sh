@@ -14,6 +14,6 @@ out=runs/ant-32-gpus
 if [ -e "$out/config.json" ]; then
     srun memes resume "$out"
 else
-    # 32 lanes per GPU. All processes must have access to the folder; the first process writes it.
+    # 32 lanes per GPU. The first process writes to the folder, which all processes must be able to read.
     srun memes run ant --lanes 1024 --shards 32 --generations 2000 --out "$out"
 fi

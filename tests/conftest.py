@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items):
 def optimised():
     """Whether XLA compiles programs with all optimisations.
 
-    The default is False, because the optimisations would take most of the test time. Test files and
-    folders override this fixture if they test exact numbers or if their programs run for a long time.
+    By default, this fixture is False, because the optimisations would take most of the test time. Test
+    files and folders override it if they test exact numbers or if their programs run for a long time.
     """
     return False
 

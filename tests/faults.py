@@ -41,7 +41,9 @@ class Stream:
     def write(self, data):
         if self._operation is not None:
             self._operation("write", self._file.name, lambda: self._file.write(data[: len(data) // 2]))
-        self._operation = None  # only the first write fails, as files are renamed after the last write
+        # Only the first write of a file counts as an operation. Later writes need no test, because files
+        # are renamed after their last write.
+        self._operation = None
         return self._file.write(data)
 
     def __getattr__(self, name):
@@ -63,7 +65,8 @@ def failing(at=None, fail=killed):
                 half()
             fail()
 
-    def fsync(descriptor):  # only counted: a real fsync is slow and does not affect these tests
+    # Only count fsyncs, because they are slow and do not affect these tests.
+    def fsync(descriptor):
         operation("fsync", "")
 
     def replace(source, target):

@@ -19,11 +19,12 @@ def memoized(function, key=lambda *arguments, **options: None, found=None):
 
 
 def programs(patch):
-    """Memoize the programs of algorithms and the objects that commands build. Returns these results.
+    """Memoize the programs of algorithms and the objects that commands build.
 
+    Returns the dictionary of memoized results.
     Two tasks or algorithms share a result if their parts are identical objects.
     """
-    from memes.runner import loop  # imported only after conftest.py has called shapes.check()
+    from memes.runner import loop  # import this only after shapes.check() in conftest.py
 
     found, kept = {}, []
 

@@ -144,7 +144,7 @@ def main(folder: Path) -> dict:
     lanes = RUNS["lanes"]()
     memes.run(lanes, out=folder, devices=8, **OPTIONS | {"generations": 2})
     again = memes.resume(lanes, folder, generations=5, devices=4, progress=False)
-    computed = found["lanes"][1][: len(digest(again))]  # the rest is the digest of the files
+    computed = found["lanes"][1][: len(digest(again))]  # ignore the digest of the files
     found["resumed"] = {1: computed, 4: digest(again)}
 
     seeds = OPTIONS | {"seeds": range(3), "seeds_per_batch": 3, "shards": 2}
@@ -158,7 +158,7 @@ def main(folder: Path) -> dict:
 
 
 def report(name: str) -> None:
-    """Print the digests of the runs called `name`, or of `main(Path(name))` if there is no such run."""
+    """Print the digests of the runs called `name`. Any other name is passed to `main` as a folder."""
     apart = {WITHOUT_ISOLATION: without_isolation, ODD_NUMBERS: odd_numbers}
     if name in apart:
         print(json.dumps(apart[name]()))

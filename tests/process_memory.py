@@ -7,12 +7,12 @@ from pathlib import Path
 
 import jax
 
-SHARED = []  # dictionaries of objects that tests share; cleared objects are created again
-LIMIT = 1.25 * 2**30  # bytes; above this limit, a test worker frees its programs
+SHARED = []  # Tests share the objects in these dictionaries. Cleared objects are created again.
+LIMIT = 1.25 * 2**30  # A test worker that uses more bytes frees its programs.
 
 
 def free():
-    """Discard all compiled programs, which take gigabytes, and return this memory to the system."""
+    """Discard all compiled programs, and return their memory (gigabytes) to the system."""
     for found in SHARED:
         found.clear()
     jax.clear_caches()

@@ -68,7 +68,7 @@ def check_fields(instance):
         for name, hint in hints.items():
             value = getattr(instance, name)
             if not isinstance(value, (jax.Array, np.ndarray)) or not hasattr(hint, "dim_str"):
-                continue  # a pytree, or a placeholder for an array while JAX maps a tree
+                continue  # skip pytrees, and placeholders that JAX uses while it maps a tree
             array = value if hint.array_type is np.ndarray else jnp.asarray(value)
             if not isinstance(array, hint):
                 raise TypeError(

@@ -10,7 +10,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def interruptible(*words):
-    """Return a command that runs `python words` and handles SIGINT.
+    """Return a command that runs Python with the arguments `words` and handles SIGINT.
 
     Without this function, processes that shells start in the background would ignore SIGINT.
     """

@@ -72,7 +72,7 @@ def _end():
 
 
 def ending_often(keys, x):
-    """End the process if the first entry of any genotype exceeds 0.5, as in one of six genotypes."""
+    """End the process if the first entry of any genotype exceeds 0.5 (one genotype in six)."""
     if (x[:, 0] > 0.5).any():
         _end()
     return hills(keys, x)

@@ -69,7 +69,10 @@ class Algorithm1:
 
 
 def whole(algorithm):
-    """Return `step(key, state) -> (state, info, outcome[1, n, ...])` for a generation, and `init`."""
+    """Return the compiled functions `step` and `init` of an algorithm.
+
+    `step(key, state)` computes one generation, and returns `(state, info, outcome[1, n, ...])`.
+    """
 
     @jax.jit
     def step(key, state):
@@ -84,7 +87,7 @@ def whole(algorithm):
 
 
 def in_two_shards(algorithm):
-    """Return the same functions as `whole`, but for two shards. The outcome has shape [2, n, ...]."""
+    """Return `step` and `init` as in `whole`, but for two shards. The outcome is [2, n, ...]."""
     placement = Placement(2, (jax.devices()[0],))
     sharded = placement.sharded(algorithm)
     state = placement.of_state(algorithm, 1)
@@ -130,7 +133,7 @@ def followed_run(request):
             if generation == 0 or fresh[lane]:
                 oracle.reset(lane, mean[lane])
         gap = np.abs(oracle.theta - mean).max()
-        oracle.theta = mean.copy()  # exactly the library's means, so that errors do not accumulate
+        oracle.theta = mean.copy()  # use the library's means, so that errors do not accumulate
         elites_before = {tuple(genotype) for _, genotype in oracle.archive.values()}
 
         status = oracle.update_archives(fitness, feature, ~fresh)

@@ -123,7 +123,7 @@ def test_me_es_spreads_and_climbs(trapped):
 def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
     """Compare QD-scores at equal numbers of evaluations.
 
-    Each feature is the sum of one half of the genotype, so most genotypes have features near the middle.
+    Each feature is the sum of ten entries of the genotype, so most features are near 0.
     """
 
     def sphere(key, x):

@@ -53,7 +53,7 @@ def check(executor):
 
 @pytest.fixture
 def killed_once(tmp_path, monkeypatch):
-    """Pass the name of the file that `simulators.killed_once` creates to new processes."""
+    """Set the environment variable `KILLED_ONCE`, which `simulators.killed_once` reads."""
     monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
     return tmp_path / "killed"
 

@@ -80,7 +80,10 @@ def rolled_out(environment, record=None):
 
 
 def in_python(end_at):
-    """Compute the same episodes in plain Python. Returns totals, means, last values and lengths."""
+    """Compute the same episodes in plain Python.
+
+    Returns the total reward, the mean and last measurements, and the length of each episode.
+    """
     starts = jax.vmap(lambda key: jax.random.uniform(key, (1,)))(keys_of(0))
     outcomes = []
     for x, place in zip(np.asarray(X[:, 0], float), np.asarray(starts[:, 0], float), strict=True):

@@ -58,8 +58,9 @@ def named(document):
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 
 PROGRAMS = ("memes", "python", "python3", "pip", "bash")
-PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is an existing folder
-# Commands that the test does not run, with the reasons. The keys are the first words of the commands.
+PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # The folder RUN exists.
+
+# Commands that the test does not run, and the reasons. A key is the beginning of a command.
 NOT_RUN = {
     "python3 -m venv": "makes an environment",
     ".venv/bin/pip install": "needs a network; its extras are checked",
@@ -85,7 +86,7 @@ NOT_RUN = {
     "memes run robot:half_cheetah.xml": "needs a model of another package",
     "memes run robot:ant.xml": "needs a model of another package",
 }
-NEEDS = {"robot": "mujoco"}  # packages of task families, if the names differ
+NEEDS = {"robot": "mujoco"}  # a task family may need a package with another name
 KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
@@ -155,16 +156,17 @@ def small(traced_once):
         patch.setattr(command_line, "SCALES", {"paper": SMALL, "laptop": SMALL})
         patch.setattr(command_line, "TASK_SCALES", {"paper": {}, "laptop": {}})
         patch.setitem(experiments.CHANGES, "laptop", {})
-        patch.setattr(end_of_run, "save_figures", lambda run: [])  # `plot` still works
-        patch.setattr(doctor, "self_check", dict)  # the check takes ten seconds
+        # Replace functions that are slow or run until Ctrl-C. The command `plot` still draws figures.
+        patch.setattr(end_of_run, "save_figures", lambda run: [])
+        patch.setattr(doctor, "self_check", dict)
         for command in (replay, view):
-            patch.setattr(command, "browse", lambda *about, **more: None)  # runs until Ctrl-C
+            patch.setattr(command, "browse", lambda *about, **more: None)
         patch.setattr(view, "viewed", lambda out, task: nullcontext())
         yield
 
 
 def quick(observers):
-    """Return the observers with few samples per correction."""
+    """Return the observers, but with fewer samples per correction."""
     others = [each for each in observers if not isinstance(each, memes.Corrections)]
     given = [each for each in observers if isinstance(each, memes.Corrections)] or [memes.Corrections()]
     return [*others, *(replace(each, samples=SMALL["reevaluate_samples"]) for each in given)]
@@ -222,7 +224,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
         file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
         if file:
             Path(file[1]).write_text(piece.text)
-        if piece.kind.startswith("{"):  # a directive: the build of the site runs or checks it
+        if piece.kind.startswith("{"):  # the build of the site runs or checks directives
             continue
         assert piece.kind in KINDS, f"{where}: the block has no supported language"
         if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
@@ -236,7 +238,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
 
 
 def run_command(command, where, capsys):
-    """Run a command. If it is listed in `NOT_RUN`, only check its extras."""
+    """Run a command. If it is in `NOT_RUN`, only check that the extras in the command exist."""
     if any(command.startswith(start) for start in NOT_RUN):
         check_extras(command)
         return
@@ -256,7 +258,7 @@ def run_command(command, where, capsys):
 
 
 def smaller(words):
-    """Return options that reduce the size of a command. They override the options before them."""
+    """Return options that reduce the size of a command. They override earlier options."""
     if words[1] == "reproduce":
         if any(word.startswith("evidence/") for word in words):
             return ["--list"]  # these experiments take hours on a GPU
@@ -342,7 +344,7 @@ def test_commands_are_not_in_indented_blocks(document):
 
 @each_document
 def test_names_in_inline_code_exist(document):
-    """`import memes` provides every function that the code calls. Other names can be imported."""
+    """Functions that are called are attributes of `memes`. All other names can be imported."""
     for piece in pieces(document.read_text()):
         for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
             if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:
@@ -387,7 +389,7 @@ def test_links_and_anchors_resolve(document):
     for target in targets:
         if not target.startswith(
             ("http", "made/", "../made/")
-        ):  # the build of the site generates "made" and checks these links
+        ):  # the build of the site creates the files in `made` and checks these links
             path, _, anchor = target.partition("#")
             other = (document.parent / path).resolve() if path else document
             if WITHOUT_RESULTS and other.is_relative_to(ROOT / "results"):

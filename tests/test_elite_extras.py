@@ -110,7 +110,8 @@ def test_shards_gather_extras(lanes, offer_samples):
         )
     )
     state = sharded.init(jax.random.key(0))
-    with jax.debug_key_reuse(False):  # the check does not detect that shards use different keys
+    # JAX's check for reused keys does not recognise that shards use different keys.
+    with jax.debug_key_reuse(False):
         for key in jax.random.split(jax.random.key(1), 3):
             state = step(np.int32(4), key, state)
     assert_extras_match(state.archive)

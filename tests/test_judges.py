@@ -121,9 +121,10 @@ def test_a_population_agrees_with_the_publication_over_generations():
 def test_copies_and_non_finite_individuals_do_not_enter():
     judge = DNSPopulation(4, neighbours=1)
     x, state = np.zeros((5, 1)), judge.init(CELLS, 1)
+    # The second individual is a copy of the first individual. It enters, because a row is free.
     bad = line([1, 1, np.nan, 5, 2], [0, 0, 0, np.inf, 1])
     state, status = update(judge, state, x, bad, offered=[True, True, True, True, False])
-    np.testing.assert_array_equal(status, [Status.NEW, Status.NEW, 0, 0, 0])  # a copy enters a free row
+    np.testing.assert_array_equal(status, [Status.NEW, Status.NEW, 0, 0, 0])
     # No row is free now, so only one of several copies survives.
     state, status = update(judge, state, x, line([1, 2, 3, 4, 4], [0, 1, 2, 3, 3]))
     assert sorted(np.asarray(state.fitness).tolist()) == [1, 2, 3, 4]

@@ -28,7 +28,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 def kernels():
     """Kernels for physics steps, nearest-neighbour searches, policies, and training.
 
-    There are two robots. The number of legs is a power of two for only one of them.
+    The physics kernels simulate two robots. Only one robot has a number of legs that is a power of two.
     """
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")
@@ -96,7 +96,7 @@ def test_kernels_compile_by_nvrtc(kernels, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 def test_the_handler_is_registered_with_jax():
-    assert cuda._handler().load  # the handler is built without CUDA and registered
+    assert cuda._handler().load  # this builds the handler, without CUDA, and registers it
 
 
 def test_programs_for_gpus_launch_the_kernel_and_others_do_not():

@@ -88,7 +88,10 @@ def columns_of(infos):
 
 @pytest.fixture
 def corrected():
-    """An archive of 2 x 2 cells with three elites, its correction, and the re-evaluations [3, 5]."""
+    """An archive with three elites, and its correction with five re-evaluations per elite.
+
+    Also returns the fitness [3, 5] and the features [3, 5, 2] of the re-evaluations.
+    """
     cells = memes.cells.Grid(jnp.zeros(2), jnp.array([1.0, 4.0]), (2, 2))
     rng = np.random.default_rng(0)
     fitness = rng.normal(size=(3, 5)) * np.array([[0.0], [0.1], [1.0]]) + np.array([[1.0], [3.0], [2.0]])

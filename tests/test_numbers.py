@@ -207,7 +207,9 @@ def test_the_results_in_the_readme_agree_with_the_summaries():
                 check(cell.strip("*"), number, f"README: {name}, {task}")
 
 
-ABOVE = [  # per cent, algorithm, the algorithm that it exceeds, task, documents that contain the number
+# Each entry says by how many per cent the median of the first algorithm exceeds that of the second
+# algorithm on a task. The last field lists the documents that contain this number.
+ABOVE = [
     (28, "MEMES", "ME-16384", "ant", (README, TABLE, CHOOSE)),
     (71, "MEMES-sampling", "ME-16384", "ant", (README, TABLE, BEYOND, CHOOSE)),
     (33, "MEMES-sampling", "MEMES", "ant", (TABLE, BEYOND, CHOOSE)),
@@ -324,7 +326,8 @@ def test_the_comparison_with_the_authors_has_the_numbers_of_the_summaries():
                 check(end, value, what)
 
 
-MEASURED = [  # quote in README.md, document with the measurement, text of the measurement
+# Each entry has a quote from README.md, a document with the measurement, and a quote from this document.
+MEASURED = [
     ("joints) takes 0.52 ms", "benchmarks/README.md", "32 lanes, a generation | 0.52 ms"),
     ("code takes 20.8 ms", "benchmarks/README.md", "| the authors' code 20.8 ms"),
     ("MAP-Elites takes 0.42 ms", "benchmarks/README.md", "offspring, a generation | 0.42 ms"),

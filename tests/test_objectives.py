@@ -220,9 +220,10 @@ def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_imp
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
 BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
-AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # the archive after the batch
-# Each corner belongs to one of the cells 0, 1, 2 and 3. The last sample is out of bounds, and has by
-# far the lowest fitness.
+AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))
+
+# The features of the first seven samples are corners of the grid. Each corner belongs to another cell.
+# The last sample is out of bounds, and has by far the lowest fitness.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
 VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])
 TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
@@ -237,8 +238,10 @@ def ranked(objective, state, batch):
 def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_generation():
     batch = Evaluation(np.stack([VALUES, VALUES[::-1]]), np.stack([CORNERS, CORNERS[::-1]]))
     order = np.argsort(-ranked(TwoStageImprovement(), (), batch), axis=1)
-    # Samples in new cells, by fitness: 4, 3, 7. Samples with gains: 0 (2), 1 (0.5), 5 (0.25). Samples
-    # with losses: 2 (1), 6 (2).
+    # The ranking of the first lane has three parts:
+    # - samples in new cells, by fitness: 4, 3, 7
+    # - samples that are better than the elite: 0 (by 2), 1 (by 0.5), 5 (by 0.25)
+    # - samples that are worse than the elite: 2 (by 1), 6 (by 2)
     np.testing.assert_array_equal(order, [[4, 3, 7, 0, 1, 5, 2, 6], [3, 4, 0, 7, 6, 2, 5, 1]])
 
 
@@ -255,7 +258,7 @@ def test_accepted_samples_have_positive_utilities_in_the_order_of_their_objectiv
     broken[4] = np.inf
     batch = Evaluation(broken[None], CORNERS[None])
     plain, kept = (ranked(o, (), batch)[0] for o in (TwoStageImprovement(), accepted))
-    accepts = [0, 1, 3, 5, 7]  # 2 and 6 are worse than the elites, and 4 is not finite
+    accepts = [0, 1, 3, 5, 7]  # samples 2 and 6 are worse than the elites, and sample 4 is not finite
     np.testing.assert_array_equal(np.flatnonzero(kept), accepts)
     np.testing.assert_allclose(kept[accepts], plain[accepts] + 1)
     assert (kept >= 0).all()

@@ -329,7 +329,7 @@ def test_repeated_evaluations_pass_each_genotype_once():
     step_key, key = jax.random.split(jax.random.key(0))
 
     def traced(algorithm):
-        calls.clear()  # discard the calls of `compose`, which checks the task
+        calls.clear()  # discard the calls from the check of the task by `compose`
         jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, key))
         return calls
 

@@ -240,7 +240,10 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 
 
 def test_me_es_starts_each_turn_from_its_preferred_elites():
-    """Every turn starts from an elite. Turns that exploit start from a fit or recent elite."""
+    """ME-ES alternates between three generations of exploration and three of exploitation.
+
+    Each of these turns starts from an elite. Exploitation starts from a fit or recent elite.
+    """
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
     state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()

@@ -101,7 +101,9 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
     lost = np.isin(np.arange(16), [1, 9, 13])
     np.testing.assert_array_equal(np.isnan(fitness), lost)
     np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
-    assert two.replaced - before == 6  # per lost evaluation: two for its block, one for itself
+    # Two evaluations hang or are killed. Each of them costs three workers: two while its block is
+    # evaluated, and one while it is evaluated alone.
+    assert two.replaced - before == 6
     assert len(printed) == 1
     assert "task 'hills' raised" in printed[0]
     with pytest.raises(
@@ -164,7 +166,10 @@ def children(pid):
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
-    """Ctrl-C is sent to the whole process group, as in a terminal. It is sent twice, as workers hang."""
+    """Ctrl-C is sent twice to the whole process group, as in a terminal.
+
+    The first Ctrl-C does not end the run, because the workers hang.
+    """
     words = [
         "run",
         f"{simulators.__file__}:stuck",

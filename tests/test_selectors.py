@@ -95,7 +95,7 @@ def test_uniform_draws_whole_elites_with_equal_probability():
 def test_uniform_draws_are_independent_of_each_other():
     cell = drawn_cells(draw(Uniform(), jax.random.key(1), ARCHIVE))
     again = drawn_cells(draw(Uniform(), jax.random.key(2), ARCHIVE))
-    # Consecutive draws, and draws with different keys, agree in one of five cases on average.
+    # There are five elites, so two independent draws are equal with probability 1/5.
     for a, b in ((cell[1:], cell[:-1]), (cell, again)):
         assert abs(np.mean(a == b) - 0.2) < 5 * np.sqrt(0.16 / DRAWS)
 
@@ -153,8 +153,8 @@ def test_cycle_alternates_between_selectors():
 
 
 def test_most_novel_never_draws_an_empty_cell():
-    # The feature of an empty cell is the origin, which is further from PAST than the feature of any
-    # elite.
+    # The stored feature of an empty cell is the origin. This feature would be more novel than the
+    # features of all elites.
     archive = archive_of([10, 15], np.float32([1.0, 2.0]))
     cell = drawn_cells(draw(MOST_NOVEL[1], jax.random.key(3), archive), archive)
     assert_uniform_over(cell, [10, 15])

@@ -1,4 +1,4 @@
-"""Find one solution of the sphere function with CMA-ES of evosax."""
+"""Minimise the sphere function with CMA-ES from evosax."""
 
 import jax
 import jax.numpy as jnp

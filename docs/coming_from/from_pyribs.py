@@ -1,4 +1,4 @@
-"""CMA-ME on the sphere function with pyribs."""
+"""Run CMA-ME from pyribs on the sphere function."""
 
 import numpy as np
 from ribs.archives import GridArchive

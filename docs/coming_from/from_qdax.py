@@ -1,4 +1,4 @@
-"""MAP-Elites on the sphere function with QDax."""
+"""Run MAP-Elites from QDax on the sphere function."""
 
 import functools
 
@@ -12,7 +12,7 @@ from qdax.utils.metrics import default_qd_metrics
 
 
 def scoring(x, key):
-    """Return the fitness and the feature of each genotype, and no extra scores."""
+    """Return the fitness and the feature of each genotype, and an empty dictionary of extra scores."""
     feature = jnp.stack([x[:, :10].mean(axis=1), x[:, 10:].mean(axis=1)], axis=1)
     return -jnp.sum((x - 0.5) ** 2, axis=1), feature, {}
 

@@ -1,4 +1,4 @@
-"""CMA-ME on the sphere function with memes."""
+"""Run CMA-ME from memes on the sphere function."""
 
 import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""MAP-Elites on the sphere function with memes."""
+"""Run MAP-Elites from memes on the sphere function."""
 
 import jax.numpy as jnp
 

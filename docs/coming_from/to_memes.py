@@ -1,4 +1,4 @@
-"""Find an archive on the sphere function with memes, using CMA-ES of evosax in eight lanes."""
+"""Run MEMES on the sphere function. Each of the eight lanes uses CMA-ES from evosax."""
 
 import jax.numpy as jnp
 

@@ -16,7 +16,7 @@ from memes import display
 from memes.errors import RunError, UsageError
 from memes.version import __version__
 
-if TYPE_CHECKING:  # for type checkers and editors; at run time, `__getattr__` imports the names
+if TYPE_CHECKING:  # type checkers read this branch; at run time, `__getattr__` imports the names
     from memes import (
         archive,
         cells,

@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The response to a batch: changes of the archive, and progress of the candidates.
+    """The results of offering a batch to the archive and to the judge.
 
     Attributes:
         added: The `Status` that the archive gives to each candidate. If samples are offered, the
@@ -94,7 +94,10 @@ class Answer(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Counts of evaluations of the underlying problem in one generation."""
+    """Numbers of evaluations in one generation.
+
+    For a resampled task, evaluations of the original task are counted.
+    """
 
     samples: Int[Array, ""]
     candidates: Int[Array, ""]
@@ -182,7 +185,7 @@ class Algorithm:
     def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
         """Return the state before the first generation.
 
-        Only the history `Everything` requires the number of generations.
+        `generations` is required only if the algorithm uses the history `Everything`.
         """
         room = None
         if generations is not None:
@@ -309,7 +312,7 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return a context with the archive and history of `after` and the judge of `before`."""
+        """Return the context of the emitter. Only `compare` uses the judge and archive of `before`."""
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)
@@ -323,8 +326,8 @@ class Algorithm:
         return f"Algorithm({where}, {size} per generation, {self.cells.count} cells)"
 
 
-UNNAMED = Algorithm.name  # name of algorithms without a given name
-MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, which int32 must represent
+UNNAMED = Algorithm.name  # default name of an algorithm
+MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation (the largest int32)
 MOST_NUMBERS = 2**40  # maximum number of entries per array
 
 

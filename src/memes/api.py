@@ -46,7 +46,7 @@ from memes.validation import check_types, checked, number_of
 USUAL: tuple[Any, ...] = (
     DeviceUse, Log, ChangeLog, Corrections, Checkpoints, Progress, Summaries, Figures,
 )  # fmt: skip
-# The type and the minimum of each numeric setting. The numbers in a `config.json` are also checked.
+# Required type and minimum value of each numeric setting. Settings in `config.json` are also checked.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),
     "evaluations": (int | None, 1),
@@ -59,9 +59,11 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "shards": (int | None, 1),
 }
 SEEDS = 2**32
-# Runs require compilation. NaN must not raise an error, because NaN represents unknown values.
+# JAX settings that runs do not support. Runs require compilation. NaN represents unknown values, so NaN
+# must not raise an error.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# An algorithm can continue a run only if its options and these entries have the recorded values.
+# An algorithm can continue a run only if its options and the following entries of `config.json` have the
+# recorded values.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -111,15 +113,15 @@ def run(
         generations: Number of generations. On the command line, the default depends on the scale.
         evaluations: Maximum number of evaluations, as an alternative to `generations`. The run has as
             many whole generations as this number allows. Re-evaluations are not counted.
-        seed: Seed of all randomness.
+        seed: Seed of all random numbers.
         seeds: Seeds of several separate runs, as an alternative to `seed`.
         out: Folder for the results. With several seeds, each seed has a subfolder `seed-0`, `seed-1`,
             ... If None, results are kept only in memory.
         overwrite: Whether to replace an existing run in the folder.
         observers: Observers in addition to the usual observers. A given observer replaces a usual
             observer of the same type.
-        chunk: Number of evaluations at a time. If None, all evaluations of a generation run together, or
-            as many as fit into memory.
+        chunk: Number of evaluations that run together. If None, all evaluations of a generation run
+            together, or as many as fit into memory.
         seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
             fit into memory. For tasks with a simulator, the batch has one seed, because one seed uses
             the whole device.
@@ -127,8 +129,8 @@ def run(
         shards: Number of parts into which lanes, offspring or seeds are divided. It must be a multiple
             of the number of devices. If None, it is the number of devices. Results depend on the number
             of shards, but not on the number of devices.
-        call_seconds: Approximate duration of a device call. After each call, progress is shown, Ctrl-C
-            is handled and metrics are written.
+        call_seconds: Approximate duration of a device call, in seconds. After each call, progress is
+            shown, Ctrl-C is handled and metrics are written.
         progress: Whether to show progress.
         metadata: JSON values to write into `config.json`.
 
@@ -315,7 +317,7 @@ def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) 
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the settings of observers for `config.json`.
+    """Return the settings of observers as `config.json` stores them.
 
     The name of each setting of a usual observer starts with the observer's prefix. The settings of
     custom observers are in the entry `observers`, by class name.

@@ -127,7 +127,7 @@ class Archive:
     def nearest(self, feature: Numbers) -> Elite:
         """Return the elite whose feature is nearest to a given feature.
 
-        The distance is measured in units of the feature bounds.
+        To compute the distance, each feature is scaled so that its bounds are 0 and 1.
 
         Args:
             feature: The given feature [k].
@@ -153,7 +153,7 @@ class Archive:
             n: Number of elites.
         """
         at_least(1, n=n)
-        is_key = isinstance(key, (jax.Array, np.ndarray))  # a typed key, or an array of two numbers
+        is_key = isinstance(key, (jax.Array, np.ndarray))  # untyped keys are arrays of two numbers
         require(is_key, f"key must be a random key such as jax.random.key(0), got {key!r:.40}")
         found = self._occupied("sample")
         return self._at(found[np.asarray(jax.random.randint(key, (n,), 0, found.size))])
@@ -337,8 +337,8 @@ def is_column(extra: Array | np.ndarray) -> bool:
 class Entries(NamedTuple):
     """Evaluated genotypes. Only genotypes that are marked in `offered` may enter an archive.
 
-    `again` is the row of a genotype in the judge's `parents` if the genotype was evaluated before, and
-    -1 if it is new.
+    If a genotype was evaluated before, `again` is its row in the `parents` of the judge. For new
+    genotypes, `again` is -1.
     """
 
     x: Shaped[Array, "n ..."]
@@ -369,7 +369,7 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
 
 class Changes(NamedTuple):
-    """The changes of the elites in cells, ordered by generation (starting at 0) and then by cell.
+    """Changes of the elites, ordered by generation (starting at 0) and then by cell.
 
     If a cell becomes empty, its new fitness is -inf. Only cells of a `DeepArchive` can become empty.
     """

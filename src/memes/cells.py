@@ -81,7 +81,8 @@ class Grid:
 class CVT:
     """A Voronoi tessellation, in which each point belongs to the cell of the nearest centroid.
 
-    Distances are measured in units of the feature bounds. The centroids are `centroids[c, k]`.
+    To compute distances, each feature is scaled so that its bounds are 0 and 1. The centroids are
+    `centroids[c, k]`.
     """
 
     low: Float[Array, " k"]
@@ -179,8 +180,8 @@ def _bounds(task: Task) -> tuple[Array, Array]:
 def _nearest(points: Array, centres: Array) -> Array:
     """Return the index int32[n] of the centre [c, k] nearest to each point [n, k].
 
-    If several centres are equally near, return the first one. Points are processed in blocks, so that
-    memory usage does not grow with the product of the numbers of points and centres.
+    If several centres are equally near, return the first one. Points are processed in blocks, which
+    limits the memory usage.
     """
 
     def block(rows: Array) -> Array:

@@ -26,10 +26,10 @@ class Kind(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """The comparison of each evaluation with a judge's state, independently of other evaluations.
+    """The comparison of each evaluation with a judge's state, as if there were no other evaluations.
 
     Attributes:
-        status: The `Status` that each evaluation would get if no other evaluation were offered.
+        status: The `Status` that each evaluation would get from the judge.
         value: The fitness of each evaluation minus the fitness that the evaluation has to exceed. If the
             judge is an archive and the cell is empty, the value is the fitness.
     """

@@ -51,9 +51,9 @@ class DeepState(NamedTuple):
 
 @dataclass(frozen=True)
 class DeepArchive:
-    """A judge with several individuals per cell. The archive consists of the first individuals.
+    """A judge with several individuals per cell. Its archive contains the fittest one of each cell.
 
-    A candidate makes progress if it becomes the first individual of its cell. `parents` returns all
+    A candidate makes progress if it becomes the fittest individual of its cell. `parents` returns all
     individuals. If an evaluation of an individual is not finite, this evaluation is ignored.
 
     Attributes:

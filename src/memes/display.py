@@ -1,4 +1,4 @@
-"""Access to the plotting functions for the lower layers of the package.
+"""Provide the lower layers of the package with the plotting functions.
 
 This module cannot import the plotting functions, which are in a higher layer. Instead, `memes.__init__`
 sets `plots`.

@@ -39,10 +39,10 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
-LONGEST_NAME = 500  # maximum number of characters of a name
-# The largest accepted integer. Larger counts would exceed the memory of any machine.
+LONGEST_NAME = 500  # maximum number of characters in a name
+# The largest accepted integer. Larger sizes would exceed the memory of any machine.
 MOST = 10**8
-# The range of normal float32 numbers. Smaller numbers lose precision.
+# The smallest and the largest positive float32 number with full precision.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
 
 
@@ -93,14 +93,14 @@ SYNONYMS = {
     "antmaze": "ant-trap",
 }
 MOST_LISTED = 30  # maximum number of choices in a message
-ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of names, and of names of up to 3 characters
+ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of long names, and of names of up to 3 characters
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
     """Return the name if it is a valid choice.
 
-    Otherwise, raise a `UsageError` that suggests the new name of a renamed choice, a similar choice, or
-    all choices.
+    Otherwise, raise a `UsageError`. Its message contains the new name if the choice was renamed. If not,
+    the message suggests a similar choice, or lists choices.
     """
     if isinstance(name, str) and name in choices:
         return name
@@ -119,7 +119,7 @@ def _listed(choices: Collection[str]) -> str:
 def nearest(name: str, choices: Collection[str]) -> str | None:
     """Return the choice that a name probably means, or None if no choice is similar.
 
-    The name may be a synonym or a misspelling, or differ from the choice in letter case or separators.
+    The name may be a synonym or a misspelling. Differences in letter case and separators are ignored.
     """
     plain = {re.sub(r"[\s_]+", "-", each.strip().lower()): each for each in choices}
     word = re.sub(r"[\s_]+", "-", name.strip().lower())
@@ -133,8 +133,8 @@ def nearest(name: str, choices: Collection[str]) -> str | None:
 def package(module: str, extra: str, what: str) -> Any:
     """Import an optional module.
 
-    If the import fails, raise a `UsageError` that names the feature that needs the module, and an
-    installation command.
+    If the import fails, raise a `UsageError` with an installation command. `what` names the feature that
+    needs the module.
     """
     try:
         return import_module(module)
@@ -149,9 +149,10 @@ def install(extra: str) -> str:
 
 
 def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
-    """Return the command that installs an extra into an installation with this `direct_url.json`.
+    """Return the command that installs an extra of the package.
 
-    If `direct_url` is None, the package was installed from an index.
+    `direct_url` contains the `direct_url.json` of the installation. If it is None, the package was
+    installed from an index.
     """
     url = str((direct_url or {}).get("url", ""))
     folder = Path(unquote(urlsplit(url).path))
@@ -179,7 +180,7 @@ def _direct_url() -> Any:
 def show_mujoco_warnings() -> None:
     """Print each of MuJoCo's warnings once, instead of writing it to a file in the current folder.
 
-    If MuJoCo already has a warning handler, this handler is kept. The new handler must not raise an
+    If MuJoCo already has a warning handler, this function does nothing. A handler must not raise an
     exception, because an exception would end the process.
     """
     import mujoco
@@ -194,9 +195,9 @@ def _show_once(message: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line of the user's code that raised an exception, even in a worker.
+    """Return the file and line of the user's code that raised an exception.
 
-    If the traceback contains no user code, return an empty string.
+    The exception may come from a worker. If the traceback contains no user code, return an empty string.
     """
     if hasattr(error, PLACE):  # from a worker, without a traceback
         return str(getattr(error, PLACE))

@@ -95,7 +95,7 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
-    """Set numbers that archives reject to NaN, which all `STATISTICS` ignore."""
+    """Set all numbers that archives reject to NaN. All `STATISTICS` ignore NaN."""
 
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
@@ -104,7 +104,9 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
 
 
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
-    """Summarise the m evaluations of each genotype: fitness [n, m] to [n], feature [n, m, k] to [n, k].
+    """Summarise the m evaluations of each genotype.
+
+    The fitness [n, m] becomes [n], and the features [n, m, k] become [n, k].
 
     Extras can have any type, so they are not summarised. Each genotype gets the extras of the evaluation
     whose fitness is nearest to the summary. If several evaluations are equally near, the first one is
@@ -149,7 +151,7 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
 
 
 class Correction(NamedTuple):
-    """A corrected archive, and the uncertainty of the e elites in the illusory archive.
+    """A corrected archive, and statistics of the evaluations of each elite in the illusory archive.
 
     Attributes:
         archive: The archive of the elites that survive re-evaluation. Each elite keeps its original
@@ -177,8 +179,8 @@ class Estimates(NamedTuple):
     """Estimates of n elites.
 
     Attributes:
-        of: The `statistic` of the evaluations of each elite.
-        mean: The mean of the evaluations of each elite.
+        of: Fitness and features of each elite, summarised over its evaluations by the `statistic`.
+        mean: Mean fitness and mean features of each elite over its evaluations.
         fitness_variance: Variance of the fitness over the evaluations of each elite.
         feature_variance: Variance of each feature over the evaluations of each elite.
     """
@@ -285,10 +287,10 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
 
 
 def entered_again(archive: Archive, elites: np.ndarray, found: Evaluation) -> Archive:
-    """Offer the elites of these cells to an empty archive, with the results of new evaluations [e]."""
+    """Offer elites to an empty archive, given their cells [e] and their new evaluations [e]."""
 
     def by_cell(values: Array | np.ndarray) -> Array:
-        # With one row per cell, the same compiled program is used for any number of elites.
+        # Each array has one row per cell, so that one compiled program works for any number of elites.
         rows = np.zeros((archive.cells.count, *values.shape[1:]), values.dtype)
         rows[elites] = np.asarray(values)
         return jnp.asarray(rows)

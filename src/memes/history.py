@@ -1,4 +1,6 @@
-"""Histories: the features of past offspring, against which novelty is measured.
+"""Histories, which store the features of earlier candidates.
+
+The novelty of a feature is its mean distance to the nearest features in the history.
 
 The class `Ring` implements histories of a limited size and the replay buffer of policy gradients.
 """
@@ -19,8 +21,8 @@ from memes.kernels.neighbours import nearest
 from memes.task import Evaluation
 from memes.validation import check_fields
 
-HIGHEST = LARGEST_FLOAT  # replaces infinite scores if scores must be finite
-BLOCK = 128  # number of individuals whose distances are in memory at the same time
+HIGHEST = LARGEST_FLOAT  # this value replaces infinite scores if scores must be finite
+BLOCK = 128  # number of queries whose distances are in memory at the same time
 
 
 class Past(NamedTuple):
@@ -33,13 +35,13 @@ class Past(NamedTuple):
 class Ring(NamedTuple):
     """A ring buffer that stores the most recent rows.
 
-    Until the buffer is full, `pushed` is the number of stored rows. Therefore, the buffer can be
-    enlarged.
+    Until the buffer is full, `pushed` is the number of stored rows, whatever the capacity. Therefore, a
+    buffer that is not full can be enlarged.
 
     Attributes:
-        rows: The rows, an array or a pytree of arrays [capacity, ...].
-        pushed: Number of pushed rows. Once the buffer is full, multiples of the capacity are subtracted,
-            so that the number stays in [capacity, 2 capacity).
+        rows: An array [capacity, ...], or a pytree of such arrays.
+        pushed: Number of rows pushed so far. For a full buffer, a multiple of the capacity is subtracted
+            from this number, so that it stays in [capacity, 2 capacity).
     """
 
     rows: PyTree
@@ -52,7 +54,7 @@ class Ring(NamedTuple):
 
     @property
     def size(self) -> Int[Array, ""]:
-        """The number of rows in use, which are the first rows of the buffer."""
+        """The number of stored rows. The stored rows are the first rows of the buffer."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
@@ -201,15 +203,15 @@ def dominated_novelty(
 
     The mean is over the `neighbours` nearest fitter individuals, or over all fitter individuals if there
     are fewer. If no individual is fitter, the result is infinite. Equally fit individuals count as
-    fitter.
+    fitter, unless `itself` is True.
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.
         among: Fitness [h] and feature [h, k] of the individuals. Individuals with fitness -inf are
             ignored.
-        neighbours: Number of nearest individuals.
-        itself: Whether the queries are the individuals themselves. In this case, if two individuals are
-            equally fit, only the first individual counts as fitter than the second.
+        neighbours: Maximum number of distances in the mean.
+        itself: Whether `query` and `among` contain the same individuals in the same order. If True, the
+            first of two equally fit individuals counts as fitter, and the second does not.
     """
     h, k = among.feature.shape
     place = jnp.arange(query.fitness.size) if itself else jnp.full(query.fitness.size, h)

@@ -83,7 +83,7 @@ class Judge(Protocol):
     def elites(
         self, state: PyTree, archive: Archive, generation: Int[Array, ""] | int
     ) -> Archive | None:
-        """Return the archive after the generation if the judge determines the elites.
+        """Return the archive after the generation, or None if the judge does not determine the elites.
 
         If the result is None, each cell of the archive keeps its fittest candidate.
         """
@@ -204,8 +204,8 @@ class Thresholds:
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
-        # The fitness is summed per candidate, because a scatter to the cells would not have a fixed
-        # order of additions.
+        # Each candidate sums the fitness of all candidates in its cell. A scatter-add to an array of
+        # cells would have no fixed order of additions.
         together = (cell[:, None] == cell) & accepted
         count = jnp.sum(together, axis=1)
         mean = jnp.sum(jnp.where(together, evaluation.fitness, 0.0), axis=1) / jnp.maximum(count, 1)
@@ -230,9 +230,9 @@ class DNSPopulation:
     the highest scores survive. A candidate makes progress if it survives. Reference: Bahlous-Boldi et
     al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
-    If fewer than k individuals are fitter, the mean is over all fitter individuals. If individuals are
-    equally fit, members of the population count as fitter than candidates, and earlier individuals count
-    as fitter than later individuals. Therefore, one of several identical individuals can survive.
+    If fewer than k individuals are fitter, the mean is over all fitter individuals. If two individuals
+    are equally fit, the earlier one counts as fitter, and members of the population come before
+    candidates. Therefore, one of several identical individuals can survive.
 
     Attributes:
         size: Number of individuals in the population.

@@ -64,7 +64,7 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# All metrics are compiled into one program. Separate programs would not be faster.
+# One compiled program computes all metrics.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
@@ -92,9 +92,11 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
     """Return the metrics of the illusory and the corrected archive, the losses, and the variances.
 
     Names that end with `_by_mean` refer to a second corrected archive, in which each elite has the mean
-    of its evaluations. `median_fitness_variance` is the median over the elites of the variance of their
-    fitness. For `median_feature_variance`, the variances of the features of each elite are averaged
-    first. Both variances are NaN if there is no elite.
+    fitness and the mean features of its evaluations.
+
+    `median_fitness_variance` is the median fitness variance of the elites. `median_feature_variance` is
+    the median feature variance of the elites. The feature variance of an elite is the mean of the
+    variances of its features. Both medians are NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -195,8 +197,9 @@ def tradeoff(
     - p is the preference for reproducibility.
     - q is the performance: the position of the elite's mean fitness in `fitness_range`, clipped to
       [0, 1].
-    - s is the standard deviation of the elite's evaluations, and r is the reference deviation. Both
-      deviations refer to the fitness or to the features, depending on which reference is given.
+    - s is the standard deviation of the elite's evaluations, and r is the reference deviation. If
+      `fitness_std` is given, both are deviations of the fitness. If `feature_std` is given, both are
+      deviations of the features.
 
     Each cell keeps the elite with the greatest value among the elites whose mean feature lies in the
     cell. The score is the sum of the values of these elites.
@@ -262,7 +265,7 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean of the values of each kind, [kinds]. Values that are not `counted` are ignored."""
+    """Return the mean value of each kind, [kinds]. If `counted` is False for a value, it is ignored."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 

@@ -88,9 +88,9 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Return the number of smaller valid entries minus the number of larger ones, for each entry.
+    """For each entry, return the number of smaller valid entries minus the number of larger ones.
 
-    All pairs are compared. The result is float32, and arbitrary for invalid entries.
+    All pairs are compared. The result is a float32 array. Its values for invalid entries are arbitrary.
     """
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
@@ -223,8 +223,8 @@ class TwoStageImprovement(Stateless):
     """An objective that ranks samples in two stages by their improvement, for exploration.
 
     Samples in empty cells rank above all other samples, and are ordered by fitness. The other samples
-    are ordered by their fitness minus the fitness of the previous elite of their cell. CMA-ME uses this
-    improvement ranking ("2imp" in pyribs).
+    are ordered by improvement. The improvement of a sample is its fitness minus the fitness of the
+    previous elite in its cell. CMA-ME uses this improvement ranking ("2imp" in pyribs).
     """
 
     def utilities(
@@ -322,7 +322,7 @@ class RandomDirection:
 
 
 def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Return scores [L, M] that rank samples as `score` does, but those in `first` above all others."""
+    """Return scores [L, M] that rank samples by `score`, with those in `first` above all others."""
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
@@ -375,7 +375,8 @@ class Adaptation(NamedTuple):
     Attributes:
         weight: Weight of the first objective.
         best: Best fitness so far.
-        waited: Number of generations since the best fitness last improved or the weight last fell.
+        waited: Number of generations since the best fitness improved or the weight fell, whichever was
+            later.
     """
 
     weight: Float[Array, ""]

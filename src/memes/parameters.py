@@ -1,4 +1,7 @@
-"""Options, which are declared only once, as keywords of functions or as fields of dataclasses."""
+"""Declarations of options as keyword-only parameters of functions, or as fields of dataclasses.
+
+Each option is declared only once.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ class Parameter(NamedTuple):
 def parameters(of: Any) -> dict[str, Parameter]:
     """Return the fields of a dataclass instance, or the keyword-only parameters of a function, by name.
 
-    The help text is the description under `Attributes:` or `Args:` in the docstring. The fields of a
-    group of options, such as `search: Search`, replace the group.
+    The help text is the description under `Attributes:` or `Args:` in the docstring. If a field is a
+    group of options, such as `search: Search`, the result contains the fields of the group instead.
     """
     told = help_of(of)
     if not dataclasses.is_dataclass(of):
@@ -79,7 +82,7 @@ def help_of(of: Any) -> dict[str, str]:
 
 
 def flat(function: Callable[..., R]) -> Callable[..., R]:
-    """Make a function accept the fields of its groups of options as keywords.
+    """Return a function that accepts each field of its groups of options as a keyword argument.
 
     For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the resulting function accepts
     `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines the defaults of
@@ -116,10 +119,10 @@ def flat(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def writable(hint: Any) -> Any:
-    """Return the part of a type whose values can be written in a shell command or a TOML file.
+    """Return a type without the parts that cannot be written in a shell command or a TOML file.
 
-    For example, `str | Strategy` becomes `str`, because objects cannot be written. If none of the values
-    can be written, return None.
+    For example, `str | Strategy` becomes `str`, because objects cannot be written. If no part can be
+    written, return None.
     """
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):

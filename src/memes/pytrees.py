@@ -33,7 +33,7 @@ def in_32_bits(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
-    """Return the rows of `new` for which `where` is true, and otherwise the rows of `old`."""
+    """Take each row from `new` if `where` is true for this row, and from `old` otherwise."""
 
     def choose_leaf(a: Array, b: Array) -> Array:
         return jnp.where(where.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
@@ -43,7 +43,7 @@ def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
 
 
 def take(tree: T, start: int, stop: int, step: int = 1) -> T:
-    """Return the rows from `start` to `stop`, in steps of `step`."""
+    """Return every `step`-th row, from `start` up to but excluding `stop`."""
     taken: T = jax.tree.map(lambda leaf: leaf[start:stop:step], tree)
     return taken
 
@@ -67,7 +67,7 @@ def concatenate(trees: Sequence[T]) -> T:
 
 
 def by_lane(tree: T, lanes: int) -> T:
-    """Reshape rows [L * M, ...] to [L, M, ...], with one entry per lane."""
+    """Reshape the rows [L * M, ...] of L lanes to [L, M, ...]."""
 
     def split_leaf(leaf: Array) -> Array:
         return leaf.reshape(lanes, leaf.shape[0] // lanes, *leaf.shape[1:])
@@ -161,7 +161,7 @@ class TreeGenotypes:
         return self.join(self.arrays(x))
 
     def arrays(self, x: Float[Array | np.ndarray, "*n d"]) -> list[Array]:
-        """Return the float arrays of the tree of a vector.
+        """Return the float arrays of the tree that a vector represents.
 
         For several vectors, the arrays are stacked.
         """

@@ -77,7 +77,7 @@ class Stagnation:
         at_least(0, **{"budget of stale generations": self.budget})
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane with more rejected candidates than the budget."""
+        """Return True for every lane with more consecutive rejected candidates than the budget."""
         return stale > self.budget
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:

@@ -71,15 +71,15 @@ def select(
         drawn: Individuals = jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody)
         return drawn
 
-    # On a CPU, the branch skips the selection in generations in which no lane starts again.
+    # On a CPU, the selection is skipped if the caller needs no individuals.
     return by_platform(xla_on_cpu=draw_if_wanted, xla=lambda: draw(again()))()
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
-    """Return a function that recreates the key, to be called in each branch of a condition.
+    """Return a function that makes the key again from its numbers. Each branch of a condition calls it.
 
-    The branches get the key as plain numbers. If several seeds run together, JAX evaluates both
-    branches. With a key instead of numbers, JAX would report that the key is used twice.
+    If several seeds run together, JAX evaluates both branches. If both branches used the original key,
+    JAX would report that the key is used twice.
     """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
@@ -103,7 +103,10 @@ class Uniform:
 
 @dataclass(frozen=True)
 class UniformElites:
-    """A selector that draws uniformly from the archive, even if the judge stores other individuals."""
+    """A selector that draws uniformly among all elites of the archive.
+
+    Other selectors draw individuals of the judge, if the judge stores individuals.
+    """
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
@@ -204,12 +207,12 @@ class Either:
 
 @dataclass(frozen=True)
 class Cycle:
-    """A selector that alternates between two selectors every `every` generations.
+    """A selector that alternates between two selectors.
 
     Attributes:
         a: The first selector.
         b: The second selector.
-        every: Number of generations between switches.
+        every: Number of generations after which the selector switches.
     """
 
     a: Selector

@@ -86,8 +86,8 @@ class FactoredEvaluate:
 
     Attributes:
         rows: `(keys[n], x[n, d]) -> Evaluation`, which evaluates whole genotypes.
-        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates the repeated candidates
-            first, and then the mirrored samples.
+        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates genotypes in factored
+            form. The results of the candidates come first, followed by those of the samples.
     """
 
     rows: Evaluator
@@ -259,7 +259,7 @@ def evaluate(
     Args:
         task: The task.
         keys: One PRNG key per evaluation.
-        x: The genotypes, or genotypes with a number of repetitions.
+        x: The genotypes. With `Repeats`, each genotype is evaluated several times.
         transitions: Whether to return the transitions of a control task, which need additional memory.
         chunk: Maximum number of evaluations at a time, which limits the memory. If None, all genotypes
             are evaluated together.
@@ -297,7 +297,7 @@ def evaluate_factors(
     *,
     chunk: int | None = None,
 ) -> Evaluation:
-    """Evaluate candidates followed by factored samples, like `evaluate`."""
+    """Evaluate genotypes in factored form: first the candidates, and then the samples."""
     function = task.evaluate
     assert isinstance(function, FactoredEvaluate), "the caller checks this"
 

@@ -83,7 +83,8 @@ def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(ki
     lines = axes.collections[0].get_segments()
     assert len(lines) == int(archive.occupied.sum())
     assert [label.get_text() for label in axes.get_xticklabels()] == list(task.feature_names)
-    # The last line belongs to the fittest elite. On a grid, the line lies within the cell of this elite.
+    # The figure has one line per elite. The fittest elite has the last line. On a grid, this line lies
+    # within the cell of the elite.
     middle = memes.cells.centres(archive.cells)[int(jnp.argmax(archive.fitness))]
     np.testing.assert_allclose(lines[-1][:, 1], middle, atol=0.4 / 3 if k == 7 else 1e-6)
 

@@ -94,7 +94,7 @@ def test_a_tile_is_at_the_position_of_its_features(name):
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 2), (3, 2, 2, 2, 2, 3)])
 def test_the_first_two_features_span_the_inner_grids(shape):
-    """Each further pair of features arranges the inner grids in an outer grid, separated by lines."""
+    """Each pair of features spans a grid, whose cells contain the grids of the previous pair."""
     found = layout(grid(*shape))
     for cell, index in enumerate(np.ndindex(shape)):
         x = y = 0.5
@@ -106,9 +106,9 @@ def test_the_first_two_features_span_the_inner_grids(shape):
 
 @pytest.mark.parametrize("shape", [(4, 3, 8), (2, 3, 2, 2, 7)])
 def test_the_last_of_an_odd_number_of_features_divides_the_image_into_blocks(shape):
-    """The blocks have equal sizes.
+    """There is one block per interval of the last feature.
 
-    The blocks are arranged in rows from the top left. Each block shows one interval of the feature.
+    The blocks have equal sizes, and are arranged in rows from the top left of the image.
     """
     found, n = layout(grid(*shape)), shape[-1]
     assert len(found.blocks) == n
@@ -223,8 +223,9 @@ def test_the_outline_of_a_chosen_cell_is_at_its_edge():
     image = render(at, VALUES, scale)
     chosen = render(at, VALUES, scale, chosen=(0, 4))
     changed = (chosen != image).any(axis=-1)
-    rows, columns = np.nonzero(changed & (at.tile == 0))  # cell 0 is at the lower left of the image
-    assert ((rows >= len(changed) - 4) | (columns < 4)).all()  # at the edges of the image
+    # Cell 0 is at the lower left of the image. Its tile changes only at the edges of the image.
+    rows, columns = np.nonzero(changed & (at.tile == 0))
+    assert ((rows >= len(changed) - 4) | (columns < 4)).all()
     assert changed[-1, :50].all()
     for colour in CHOSEN:
         assert (chosen[changed] == colour).all(axis=-1).any()

@@ -112,7 +112,7 @@ def test_relative_difference_has_a_narrow_interval_for_similar_samples():
 
 
 def test_fisher_sums_the_tables_that_are_at_most_as_likely():
-    """There are 210 ways to choose four of ten runs. In 5 + 5 ways, all four runs are from one group."""
+    """In 10 of the 210 ways to choose four of ten runs, all four are from the same group of five."""
     assert fisher(4, 5, 0, 5) == pytest.approx(10 / 210)
     assert fisher(2, 3, 0, 3) == pytest.approx(0.4)
     assert np.isnan(fisher(1, 1, 0, 5))

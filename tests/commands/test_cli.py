@@ -102,11 +102,13 @@ def test_scale_then_file_then_flags():
         'lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\nsigma = 1\nout = "there"\n'
         "figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n"
     )
+    # The file selects a scale, and sets `lanes` and (in the section of this algorithm) `neighbours`. The
+    # flag overrides `samples`.
     parsed = command_line.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
-    assert parsed.task_options == {"joints": 100}  # from the scale that the file chose
-    assert parsed.algorithm_options["lanes"] == 6  # from the file
-    assert parsed.algorithm_options["samples"] == 12  # from the flag
-    assert parsed.algorithm_options["neighbours"] == 4  # from the section of this algorithm in the file
+    assert parsed.task_options == {"joints": 100}
+    assert parsed.algorithm_options["lanes"] == 6
+    assert parsed.algorithm_options["samples"] == 12
+    assert parsed.algorithm_options["neighbours"] == 4
     assert (parsed.choice.resolution, parsed.choice.out) == ((7, 9), Path("there"))
     assert isinstance(parsed.algorithm_options["sigma"], float)
     assert parsed.observing["figures_draw"] is False
@@ -162,7 +164,7 @@ def test_every_setting_is_recorded(capsys):
     config = json.loads(Path("run/config.json").read_text())
     assert config["resolution"] == config["cells"] == [7, 8]
     assert config["options"]["stale_budget"] == 32
-    assert config["seeds_together"] == 1  # the computed value, since the option was not given
+    assert config["seeds_together"] == 1  # the option is not given, so its value is computed
     assert (config["reevaluate_samples"], config["checkpoint_every"]) == (64, None)
     assert config["generations_done"] == config["generations"] == 3
 
@@ -505,8 +507,8 @@ def test_help_does_not_load_jax():
 @pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_examples_run(example, capfd):
-    if example == "episodes.py":  # its workers import the file as a module
-        quickly = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiles faster
+    if example == "episodes.py":  # workers of this example import the file as a module
+        quickly = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
         words = [sys.executable, "-W", "error", EXAMPLES / example]
         assert subprocess.run(words, env=quickly).returncode == 0, capfd.readouterr().err
     else:

@@ -231,7 +231,7 @@ def corrected_at(run, *rows):
 
 
 def test_corrections_at_slightly_different_evaluations_are_compared():
-    """The last corrections are compared, even if earlier corrections differ less in evaluations."""
+    """The last corrections are compared, even if evaluation counts are closer at earlier ones."""
     memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
     me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
     es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))
@@ -452,8 +452,8 @@ def test_archives_share_a_colour_scale():
     assert len(images) == 4
     pixels = [np.asarray(image.get_array()) for image in images]
     colours = [set(map(tuple, np.unique(x.reshape(-1, x.shape[-1]), axis=0).tolist())) for x in pixels]
-    assert len(set.intersection(*colours)) >= 1  # the colour of empty cells
-    assert figure.axes[-1].get_ylim()[1] == 101  # the colour bar ends at the median seed
+    assert len(set.intersection(*colours)) >= 1  # All images show empty cells in one colour.
+    assert figure.axes[-1].get_ylim()[1] == 101  # The colour bar ends at the value of the median seed.
     assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
@@ -537,7 +537,7 @@ def test_a_comparison_changes_only_its_own_files(tmp_path, monkeypatch, capsys):
     Path("mine/archives-mine.png").write_text("mine")  # a user's file next to other figures
     assert main(command) == 0
     assert Path("mine/archives-mine.png").read_text() == "mine"
-    Path("mine/losses.png").write_text("mine")  # a user's file that the next comparison would replace
+    Path("mine/losses.png").write_text("mine")  # the next comparison would replace this file
     save_summary("run.json", corrected(made(), 0.5))
     assert main(command) == 2
     assert "'mine/losses.png' is not a file of a comparison" in capsys.readouterr().err

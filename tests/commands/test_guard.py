@@ -1,4 +1,4 @@
-"""Commands that cannot write files, whose output pipe is closed, or whose simulator ends the process."""
+"""How commands end if files are not writable, the output pipe is closed, or the simulator exits."""
 
 import errno
 import importlib
@@ -214,7 +214,7 @@ def test_a_simulator_may_change_the_current_folder_at_its_first_evaluation(here,
 
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
-    """The module may be imported before or after the task file."""
+    """A module with the name of the task file may be imported before or after this file."""
     before = dict(sys.modules)
     sys.modules.pop("queue", None)
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")

@@ -21,7 +21,8 @@ SMALL = (
     "--algorithm", "me", "--joints", "4", "--batch", "4", "--resolution", "3", "3", "--generations", "2",
     "--no-figures-draw", "--quiet",
 )  # fmt: skip
-# Options of `setpriv` that drop the privileges that allow root to write everywhere.
+
+# Root has privileges to write everywhere. These options of `setpriv` drop these privileges.
 DROPPED = "--bounding-set=-dac_override,-dac_read_search,-fowner", "--inh-caps=-all"
 EACH = """
 import json, sys

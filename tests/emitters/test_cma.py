@@ -25,7 +25,7 @@ MIDDLE = jnp.full((BATCH, 1), 0.5)
 
 
 def follow(fitness_of, generations, seed=0):
-    """Return the states after ask and after tell, the batch and the Info of each generation.
+    """Return (state after ask, batch, state after tell, Info) for each generation.
 
     The samples of a generation have fitness `fitness_of(generation)`, [B].
     """

@@ -25,7 +25,7 @@ def constant_task(dim=2):
 
 
 def follow(algorithm, generations, seed=0):
-    """Return the final state, and the Infos and batches of all generations, stacked as [G, ...]."""
+    """Return the final state, the Infos [G, ...] and the batches [G, ...] of G generations."""
 
     def body(state, key):
         ask_key, evaluate_key = jax.random.split(key)
@@ -48,8 +48,9 @@ def test_a_lane_without_progress_is_reset_after_exactly_budget_plus_one_offsprin
         reset=memes.resets.Stagnation(budget),
     )
     _, info, _ = follow(memes.compose(constant_task(), emitter), 3 * (budget + 2) + 1)
-    # Generation 0 offers the start to the archive. The next budget + 1 generations offer offspring. Then
-    # a new start is evaluated but not offered.
+    # Lanes start from one genotype each. Generation 0 offers these genotypes to the archive. The next
+    # budget + 1 generations offer offspring. Then the lanes restart from other genotypes, which are
+    # evaluated but not offered.
     period = budget + 2
     generation = np.arange(len(info.reset))
     expected_age = generation % period

@@ -63,8 +63,9 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     first = first_parents(lanes)
     step = np.asarray(proposal.candidates.x, np.float64) - ELITES[first]
 
-    # For each elite b: the distance of the offspring from the line through parents a and b, and the
-    # position z of the nearest point on this line.
+    # Every elite may be the second parent. For each elite, `off` is the distance of the offspring from
+    # the line through the first parent and this elite. `z` is the position of the nearest point on this
+    # line.
     towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
     length = np.sum(towards**2, axis=-1)
     z = np.sum(step[:, None] * towards, axis=-1) / np.maximum(length, 1e-9)

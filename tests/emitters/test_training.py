@@ -78,7 +78,10 @@ class NumpyMLP:
         return output(hidden @ last + shift), hidden
 
     def slopes(self, inputs, hidden, above, net=0):
-        """Return the gradients of the loss, given its gradient `above` for the last layer's sum."""
+        """Return the gradients of the loss with respect to the weights and the inputs.
+
+        `above` is the gradient with respect to the last layer before its activation.
+        """
         first, _, last, _ = self.layers(self.x[net])
         below = above @ last.T * (hidden > 0)
         parts = inputs.T @ below, below.sum(0), hidden.T @ above, above.sum(0)

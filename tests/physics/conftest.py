@@ -124,7 +124,7 @@ def by_mujoco(model, states, steps=1):
 
 
 def acceleration(model, states, fidelity=EXACT):
-    """Return the acceleration in MuJoCo's coordinates, computed in float64 and without stacking."""
+    """Return the acceleration in MuJoCo's coordinates, in float64. Subtrees are not stacked."""
     plain = unstacked(read(model))
     n = len(states.qpos)
     of = array_operations(np, 1, n)
@@ -151,7 +151,7 @@ def after_step(engine, states):
 def kit():
     """The helpers of this file.
 
-    `kit.states(name, n)` and `kit.load(name)` accept the names of models of the library and the tests.
+    `kit.states(name, n)` and `kit.load(name)` accept a name of a library model or a test model.
     """
 
     def states(name, n, seed=0, **options):
@@ -171,9 +171,10 @@ def kit():
 
 @pytest.fixture(scope="session")
 def fast_ants():
-    """An XLA engine for ants with five substeps and the `fast` fidelity, and its compiled functions.
+    """An engine for ants, and its compiled functions `step` and `seen`.
 
-    `step` is compiled once for each N. `seen` returns qpos and the contacts of a state.
+    The engine has the `xla` backend, five substeps and the `fast` fidelity. `step` is compiled once for
+    each N. `seen` returns qpos and the contacts of a state.
     """
     engine = physics.compile(load("ant"), substeps=5, fidelity="fast", backend="xla")
     seen = jax.jit(lambda state: (engine.qpos(state), engine.contacts(state)))

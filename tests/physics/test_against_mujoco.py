@@ -9,7 +9,7 @@ from memes import physics
 MODELS = ("ant", "hexapod", "hopper", "ball_arm", "walls", "capsules", "unlike_legs", "shapes")
 LIMITED = ("ant", "hexapod", "hopper", "capsules", "unlike_legs")
 INTEGRATORS = ("euler", "rk4", "implicitfast")
-FREE = ("walls", "capsules")  # models with free bodies, rejected with the integrator implicitfast
+FREE = ("walls", "capsules")  # the integrator implicitfast does not support free bodies
 integrated = pytest.mark.parametrize(
     ("name", "integrator"),
     [(m, i) for m in MODELS for i in INTEGRATORS if not (m in FREE and i == "implicitfast")],
@@ -289,7 +289,7 @@ def test_parameter_has_the_same_effect_as_in_mujoco(kit, parameter):
 
     flags = "flag" in PARAMETERS[parameter]
     plain = small(kit, {**PARAMETERS[parameter], "flag": ""} if flags else {})
-    if plain.nu == model.nu:  # the parameter must have an effect: without it, the step differs
+    if plain.nu == model.nu:  # check that the parameter changes the step
         default = kit.by_mujoco(plain, states)
         assert np.abs(default.qvel - reference.qvel).max() > 1e-6
 

@@ -11,7 +11,7 @@ from memes.kernels.cuda import devices
 from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
-ANTS = 256  # the same number as in test_rollouts.py, so that a step is compiled only once
+ANTS = 256  # test_rollouts.py uses the same number, so that a step is compiled only once
 SIZES = {
     "ant": ANTS,
     "ant_trap": 64,
@@ -62,7 +62,7 @@ def after(engines, states, emulated_cuda):
 def assert_equal_to_rounding(a, b):
     """Check equality up to float32 rounding.
 
-    One robot in 100 may differ more, because contacts are discontinuous.
+    The errors of one robot in 100 may be larger, because contacts are discontinuous.
     """
     error = np.abs(a - b).max(axis=1) / np.maximum(1.0, np.abs(b).max(axis=1))
     assert np.median(error) < 2e-6
@@ -75,11 +75,12 @@ def assert_equal_to_rounding(a, b):
     [
         ("ant", "xla"),
         ("walls", "xla"),
+        # A warp simulates 5 robots with 6 legs, or 10 robots with 3 legs. The hopper has no legs.
         pytest.param("ant", "cuda", marks=needs_compiler),
         pytest.param("ant_trap", "cuda", marks=needs_compiler),
-        pytest.param("hexapod", "cuda", marks=needs_compiler),  # 6 legs: 5 robots in a warp
-        pytest.param("unlike_legs", "cuda", marks=needs_compiler),  # 3 legs: 10 robots in a warp
-        pytest.param("hopper", "cuda", marks=needs_compiler),  # no legs
+        pytest.param("hexapod", "cuda", marks=needs_compiler),
+        pytest.param("unlike_legs", "cuda", marks=needs_compiler),
+        pytest.param("hopper", "cuda", marks=needs_compiler),
         pytest.param("ant", "native", marks=needs_compiler),
         pytest.param("ant_trap", "native", marks=needs_compiler),
         pytest.param("hopper", "native", marks=needs_compiler),

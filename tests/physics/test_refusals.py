@@ -205,8 +205,8 @@ def test_all_unsupported_elements_are_listed_with_alternatives():
     "changes",
     [
         {"tip": 'type="cylinder" size="0.1 0.1" contype="0" conaffinity="0"'},
-        {"inside": child('<joint axis="1 0 0"/>')},  # children do not collide with their parents
-        {"inside": child("")},  # a welded body
+        {"inside": child('<joint axis="1 0 0"/>')},  # Children do not collide with parents.
+        {"inside": child("")},  # This child is welded to its parent.
         {
             "world": '<body name="other" pos="1 0 1"><freejoint/><geom name="rock" size="0.1"/></body>',
             "rest": '<contact><exclude body1="arm" body2="other"/></contact>',

@@ -40,7 +40,7 @@ LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
 
 def summary(task, label, seed, **numbers):
-    """Return a summary. The keywords are qd, coverage, best, kept, beyond, steps, lives and longest."""
+    """Return a summary with the given qd, coverage, best, kept, beyond, steps, lives and longest."""
     about = {"uncertain": task.startswith("ant"), "device": "made up", "commit": "0123456789"}
     scores = {
         "qd_score": numbers.get("qd", 1.0),
@@ -99,7 +99,7 @@ FAMILY = {
 
 
 def claimed_numbers(task, label):
-    """Return results of an algorithm, given its label, that agree with all claims of the paper."""
+    """Return artificial results of one algorithm that agree with all claims of the paper."""
     score = FAMILY.get(label, 50.0)
     if label == "memes-all":
         score = 130.0 if task == "arm" else 100.0
@@ -125,7 +125,7 @@ def claimed_numbers(task, label):
 
 
 def refuted_numbers(task, label):
-    """Return results of an algorithm, given its label, that contradict all claims of the paper."""
+    """Return artificial results of one algorithm that contradict all claims of the paper."""
     low = {
         "memes": 50.0,
         "memes-sampling": 25.0,
@@ -228,7 +228,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
 
 
 def test_every_claim_can_be_refuted_with_the_planned_seeds():
-    """Ten seeds of MEMES and of `TENFOLD`, and five seeds of all others, are enough to refute any claim.
+    """MEMES and each algorithm in `TENFOLD` have ten seeds. Every other algorithm has five seeds.
 
     Claims on AntTrap are not tested here.
     """
@@ -286,7 +286,7 @@ def runs(**values):
 
 
 def verdict_of(check, evidence, comparisons=1):
-    """Return the verdict on a claim that consists of `comparisons` equal relations."""
+    """Return the verdict on a claim that repeats the same comparison `comparisons` times."""
     return all_of([check] * comparisons, evidence).verdict
 
 
@@ -349,14 +349,14 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
 
 
 def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs():
-    """For ten and five seeds, p is at least 2 / 3003. Holm's method multiplies p by 10, 9, ..., 1."""
+    """Ten seeds against five give p >= 2 / 3003. Holm's method multiplies the smallest p by 10."""
     ten = runs(a=[1.2 + i / 100 for i in range(10)], b=LOWER, c=[1.195, 1.196, 1.197, 1.198, 1.265])
     clear, close = above(qd("a"), qd("b")), above(qd("a"), qd("c"))
     outcome = all_of([clear] * 10, ten, family=True)
     assert outcome.verdict is Verdict.REPRODUCED
     assert (outcome.p, outcome.corrected_p) == pytest.approx((2 / 3003, 10 * 2 / 3003))
-    # A claim with a family of tests counts as reproduced if one p-value is between 0.025 and 0.05, but
-    # not if two p-values are.
+    # Holm's method does not change the largest p-value, so one value between 0.025 and 0.05 is
+    # significant. If there are two such values, one of them is doubled and is not significant.
     p = all_of([close], ten).p
     assert 0.025 < p < 0.05
     assert all_of([clear, close], ten, family=True).verdict is Verdict.REPRODUCED
@@ -385,8 +385,8 @@ def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
 
     assert value([25.0, 25.0 * 40**0.5, 1000.0], [2.0, 3.0, 4.0]) == pytest.approx([3.0])
     assert value([25.0, 25.0 * 40**0.25, 1000.0], [2.0, 4.0, 4.0]) == pytest.approx([3.75])
-    # Corrections before a fortieth of the evaluations are used only to interpolate the score at this
-    # point.
+    # The area begins at 1/40 of all evaluations. Earlier corrections are used only to interpolate the
+    # score at this point.
     early = 1000 / 40**2
     assert value([early, 1000 / 40**0.5, 1000.0], [0.0, 3.0, 3.0]) == pytest.approx([2.75])
     assert value([26.0, 100.0, 1000.0], [2.0, 3.0, 4.0]) == []  # the first correction is too late
@@ -413,11 +413,13 @@ def test_fewer_than_five_seeds_have_no_interval():
 def test_a_gain_is_insignificant_if_its_interval_excludes_large_gains():
     base = np.linspace(0.99, 1.01, 5)
     check = no_significant_gain(qd("a"), qd("b"))
+    # The cases are: no significant gain; a small but significant gain; an uncertain gain, which could be
+    # large; and a significant loss, which does not decide this claim.
     for a, verdict in (
         (base + 0.001, Verdict.REPRODUCED),
-        (base + 0.03, Verdict.NOT_REPRODUCED),  # a small but significant gain
-        (5 * base - 4 + 0.003, Verdict.INCONCLUSIVE),  # the gain could be large
-        (base - 0.03, Verdict.INCONCLUSIVE),  # a significant loss does not decide this claim
+        (base + 0.03, Verdict.NOT_REPRODUCED),
+        (5 * base - 4 + 0.003, Verdict.INCONCLUSIVE),
+        (base - 0.03, Verdict.INCONCLUSIVE),
     ):
         assert verdict_of(check, runs(a=a, b=base)) is verdict
 
@@ -449,8 +451,8 @@ def test_on_par_means_within_five_per_cent_and_at_least_means_no_lower(factor, o
     base = np.linspace(0.995, 1.005, 5)
     found = runs(a=factor * base, b=base)
     assert verdict_of(on_par(qd("a"), qd("b")), found) is on_a_par
-    # For the factor 0.951, the p-value is corrected for ten relations. Without this correction, the
-    # claim would be refuted.
+    # If `factor` is 0.951, one comparison alone would refute the claim. Therefore, the claim repeats it
+    # ten times, so that the p-value is corrected.
     assert verdict_of(at_least(qd("a"), qd("b")), found, 10 if factor == 0.951 else 1) is no_worse
 
 

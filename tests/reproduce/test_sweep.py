@@ -99,7 +99,7 @@ def test_only_missing_seeds_are_run(swept, asked, tmp_path):
 
 
 class Stop:
-    """A patch that sends a signal when `metrics.csv` of all runs together has a given number of rows."""
+    """Send a signal when the `metrics.csv` files of all runs have a given total number of rows."""
 
     def __init__(self, monkeypatch, rows, which=signal.SIGINT):
         self.rows, self._write = 0, observers.folders.append_metrics

@@ -10,7 +10,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def killed_at(monkeypatch):
-    """Return a context in which the n-th call of a function kills the process, at its start or end."""
+    """Return a context that simulates a kill before or after the n-th call of a function."""
 
     @contextmanager
     def context(call, module, name, after=False, dying=lambda *arguments: None):

@@ -86,9 +86,11 @@ def test_corrections_do_not_change_the_run(algorithm, whole, tmp_path):
 @pytest.mark.parametrize(
     ("name", "call", "after"),
     [
-        ("correct", 1, False),  # in the middle of the run
-        ("compare", 2, False),  # after a correction, before it is written
-        ("compare", 3, False),  # at the end, after everything else is saved
+        # The process is killed in the middle of the run, after a correction but before it is written,
+        # and twice at the end, after everything else is saved.
+        ("correct", 1, False),
+        ("compare", 2, False),
+        ("compare", 3, False),
         ("correct", 3, True),
     ],
 )
@@ -193,7 +195,8 @@ def test_corrections_of_a_resampled_task_use_single_evaluations(whole):
 def test_elites_are_re_evaluated_in_smaller_batches_if_memory_is_short(
     algorithm, whole, monkeypatch, capsys
 ):
-    room = iter([2**40, 2])  # enough for a generation, but not for re-evaluation
+    # The first value is enough for a generation. The second value is too low for re-evaluation.
+    room = iter([2**40, 2])
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
     cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})
     printed = " ".join(capsys.readouterr().err.split())
@@ -381,7 +384,10 @@ HOST = memes.Task("host", 3, (0, 0), (1, 1), memes.uniform(3, 0, 1), on_host, un
 
 
 def evaluations_of(*, observer, generations=4, task=HOST):
-    """Return the evaluations, elites, re-evaluations and samples per elite of a new run."""
+    """Run MAP-Elites, and return (evaluations, elites, re-evaluations, samples per elite).
+
+    Evaluations and elites have one entry per generation, and the others have one per correction.
+    """
     algorithm = memes.presets.me(task, memes.cells.grid(task, (6, 6)), batch=16)
     run = memes.run(algorithm, generations=generations, seed=0, observers=[observer])
     elites = [round(share * 36) for share in run.metrics["coverage"]]
@@ -409,7 +415,8 @@ def test_an_earlier_correction_takes_at_most_the_search_since_the_previous_one()
         observer=Corrections(samples=40, every=2), generations=6
     )
     assert samples[1] == (searched[3] - searched[1]) // elites[3]
-    assert samples[2] == searched[-1] // elites[-1]  # the last correction may use the whole search
+    # The last correction may use as many evaluations as the whole search.
+    assert samples[2] == searched[-1] // elites[-1]
     assert spent[-1] < 2 * searched[-1]
 
 

@@ -58,13 +58,13 @@ class Drawing:
 
 
 def values(*arguments, **options):
-    """Return all numbers that occur in the arguments of a function."""
+    """Return the bytes of all arrays and numbers in the positional arguments."""
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arguments))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Memoize slow functions, do not draw or sync, and run one generation per device call."""
+    """Memoize slow functions, skip figures and fsync, and run one generation per device call."""
     with pytest.MonkeyPatch.context() as patch:
 
         def memoize(module, name, **options):
@@ -126,7 +126,10 @@ def two_seeds(out):
 
 
 def each_fault(tmp_path, fail, do, step=1):
-    """Run a function until all its operations succeed. The disk fails one operation later each time."""
+    """Run a function repeatedly, with a disk that fails `step` operations later in each run.
+
+    Yields the folder and the first failed operation of each run. Ends when no operation fails.
+    """
     for at in count(0, step):
         out = tmp_path / str(at)
         with faults.failing(at, fail) as done:

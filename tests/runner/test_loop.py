@@ -306,8 +306,8 @@ def test_a_folder_does_not_mix_different_runs_or_batches(tmp_path):
     with pytest.raises(memes.UsageError, match=r"out: seed-2 in .* would not be overwritten"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
     with pytest.raises(memes.UsageError, match=r"out must not contain other runs.*seed-0"):
-        quick(out=tmp_path)  # the runs are two folders below
-    quick(seeds=[3], out=tmp_path / "several")  # adds a seed
+        quick(out=tmp_path)  # The runs are two folders below this folder.
+    quick(seeds=[3], out=tmp_path / "several")
     quick(out=tmp_path / "one")
     with pytest.raises(memes.UsageError, match="out must not contain a run, but"):
         quick(seeds=[0], out=tmp_path / "one")

@@ -96,7 +96,8 @@ def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path,
     memes.run(small(TASK), generations=2, out=tmp_path / "fits")
     assert "of memory (" in capsys.readouterr().err
     assert memes.load_run(tmp_path / "fits").config.chunk is None
-    monkeypatch.setattr(memory, "available", lambda: full[0])  # runs may use nine tenths of this memory
+    # The available memory equals the memory that the run needs, but runs may use only nine tenths of it.
+    monkeypatch.setattr(memory, "available", lambda: full[0])
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
     printed = " ".join(capsys.readouterr().err.split())
     chunk = memes.load_run(tmp_path / "cut").config.chunk

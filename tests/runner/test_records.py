@@ -47,7 +47,7 @@ def test_the_totals_of_a_run_agree_with_its_generations(preset):
     found = totals_of(run)
     for name in Totals._fields:
         a, b = getattr(found, name), getattr(expected, name)
-        if name == "resets":  # the count of lanes without a reset is not needed
+        if name == "resets":  # the entry for `Reason.NONE` is not used
             a, b = np.delete(a, Reason.NONE), np.delete(b, Reason.NONE)
         np.testing.assert_array_equal(a, b, name)
         assert a.dtype == np.int64

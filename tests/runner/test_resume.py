@@ -50,8 +50,8 @@ def whole(algorithm, tmp_path_factory):
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
-# A run writes 14 files: the configuration twice, metrics, changes, six checkpoints, lanes, archive,
-# summary, and the configuration again.
+# A run writes files 14 times, in this order: configuration (twice), metrics, changes, six checkpoints,
+# lanes, archive, summary, and configuration.
 @pytest.mark.parametrize("writes", [2, 4, 5, 6, 8, 11, 12, 13, 14])
 @pytest.mark.parametrize("half_written", [False, True])
 def test_a_run_killed_while_it_writes_a_file_ends_with_the_same_files(
@@ -97,7 +97,7 @@ def with_faults(task):
     def corrupted(evaluate):
         def evaluate_with_faults(keys, x):
             found = evaluate(keys, x)
-            drawn = jax.random.key_data(keys)[:, 0] % 30  # as random as numbers drawn with the keys
+            drawn = jax.random.key_data(keys)[:, 0] % 30  # parts of the keys serve as random numbers
             invalid = jnp.array([jnp.nan, -jnp.inf, 1e30])[drawn % 3]
             bad = drawn < 3
 

@@ -18,8 +18,8 @@ from memes.store.schema import RunConfig
 class Device:
     """A simulated program whose generations take `cost` seconds on a simulated clock.
 
-    A call returns immediately, or when its generations are done if `blocks` is true. The task is
-    evaluated on the device, or on the host if `jit` is false.
+    If `blocks` is true, a call returns when its generations are done; otherwise, it returns immediately.
+    If `jit` is true, the task is evaluated on the device; otherwise, it is evaluated on the host.
     """
 
     def __init__(self, monkeypatch, *, cost=1e-6, blocks=False, jit=True):

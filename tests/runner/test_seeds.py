@@ -172,8 +172,8 @@ def test_a_signal_ends_a_batch_with_all_files_and_resume_continues(batch, tmp_pa
         memes.resume(quick, tmp_path, progress=False)
 
 
-# For each seed, the files are: the configuration twice, metrics, changes, two checkpoints, lanes,
-# archive, summary and the configuration again.
+# For each seed, files are written in this order: configuration (twice), metrics, changes, two
+# checkpoints, lanes, archive, summary, and configuration.
 @pytest.mark.parametrize("writes", [2, 3, 5, 8, 11, 12, 13, 16, 18, 19, 20, 24, 30])
 def test_a_batch_killed_while_it_writes_a_file_ends_with_the_same_files(
     batch, tmp_path, killed_at, writes

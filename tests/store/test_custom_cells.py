@@ -122,7 +122,7 @@ def test_fields_that_are_missing_or_wrong_are_refused(tmp_path):
     for changed in (
         {name: array for name, array in found.items() if name != "cells/radius"},
         found | {"cells/low": np.zeros(3)},
-        found | {"cells/radius": np.zeros(0)},  # only one cell, but elites in other cells
+        found | {"cells/radius": np.zeros(0)},  # there is only one cell for several elites
     ):
         np.savez(file, **changed)
         with pytest.raises(UsageError, match="damaged"):

@@ -18,7 +18,8 @@ from memes.store.folder import load_metrics, save_corrected, save_metrics
 
 TASK = memes.tasks.noisy_arm(joints=4)
 ALGORITHM = memes.presets.me(TASK, memes.cells.grid(TASK, (5, 5)), batch=4)
-OLD = Path(__file__).parents[1] / "data/run-0.1"  # of 'memes run noisy-arm --algorithm memes-everything'
+# This run was made by version 0.1 with 'memes run noisy-arm --algorithm memes-everything'.
+OLD = Path(__file__).parents[1] / "data/run-0.1"
 
 
 @pytest.fixture(scope="module")

@@ -114,8 +114,8 @@ def test_an_export_to_another_folder_replaces_no_file(run, capsys, tmp_path):
     assert main([*words, "--out", str(tmp_path)]) == 2
     assert f"'{tmp_path}' contains 'archive.csv'" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["archive.csv"]
-    assert main([*words, "--out", str(run.folder)]) == 2  # the folder already has a metrics.csv
-    for _ in range(2):  # files of an earlier export are replaced
+    assert main([*words, "--out", str(run.folder)]) == 2  # The folder already has a metrics.csv.
+    for _ in range(2):  # The second export replaces the files of the first export.
         assert main(words) == 0
 
 

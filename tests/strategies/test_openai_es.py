@@ -15,7 +15,7 @@ from memes.strategies import Gaussian, LowRank, OpenAIES
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
 ADAM = OpenAIES(samples=SAMPLES, sigma=SIGMA, l2=0.05)
 PLAIN = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
-# A strategy with so many samples that a test can measure their distribution.
+# This strategy has many samples, so that tests can measure their distribution.
 WIDE = OpenAIES(samples=8192, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 ask = jax.jit(lambda key, state: by_lane(rows(ADAM.ask(key, state)[1]), LANES))
 tell = jax.jit(ADAM.tell)

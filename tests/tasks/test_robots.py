@@ -190,7 +190,8 @@ def test_the_fitness_of_the_hexapod_is_the_angle_to_the_tangent_of_its_circle():
         rotation = np.zeros(9)
         mujoco.mju_quat2Mat(rotation, qpos[i, 3:7])
         forward = rotation.reshape(3, 3)[:2, 0]
-        # The circle passes through the origin with tangent x, so its centre is on the y axis.
+        # Compare the heading with the tangent of a circle through the origin and the final position. The
+        # circle touches the x axis at the origin, so its centre is on the y axis.
         end = qpos[i, :2]
         centre = np.array([0, end @ end / (2 * end[1])])
         radius = end - centre
@@ -251,8 +252,11 @@ PLANAR = """<joint type="slide" axis="{first}"/><joint type="slide" axis="{secon
   <joint name="pitch" axis="0 1 0"/>"""
 
 
-# Each case has the root joints of the robot, the actuator of these joints, the entries of qpos that
-# policies do not observe, and the entries of qpos without noise.
+# Parameters of each case:
+# - root: joints between the robot and the world
+# - motor: actuator of these joints
+# - hidden: entries of qpos that policies do not observe
+# - base: entries of qpos without noise
 @pytest.mark.parametrize(
     ("root", "motor", "hidden", "base"),
     [
@@ -334,7 +338,7 @@ def test_rows_do_not_depend_on_the_order_or_size_of_the_batch(name):
     task, run = compiled(name)
     x = task.init(jax.random.key(0), N)
 
-    def keys():  # creates new keys for each use, because a key may be used only once
+    def keys():  # Each use needs new keys, because a key may be used only once.
         return jax.random.split(jax.random.key(1), N)
 
     whole = run(keys(), x)

@@ -105,7 +105,7 @@ def test_moments_increase_from_the_start_to_the_end(generations, pictures):
 
 
 def share(picture, channel):
-    """Return the share of pixels that have the colour of a channel."""
+    """Return the share of pixels with the pure colour of a channel: red (0), green (1) or blue (2)."""
     rest = np.delete(picture.astype(int), channel, axis=-1).max(axis=-1)
     return (picture[..., channel].astype(int) - rest > 200).mean()
 

@@ -235,7 +235,7 @@ def test_frames_show_the_given_states(renderer, ant):
     _, task = ant
     model = task.control.environment.engine.model
     states = np.tile(model.qpos0, (2, 1))
-    states[1, 2] += 0.5  # higher: the camera follows the robot, but the floor is farther away
+    states[1, 2] += 0.5  # the camera rises with the robot, so the floor is farther away
     first, second, again = pictures.frames(model, states[[0, 1, 0]], width=64, height=48)
     assert first.shape == (48, 64, 3)
     assert (first == again).all()

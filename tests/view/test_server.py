@@ -217,7 +217,10 @@ def test_a_version_of_viser_that_bypasses_the_guard_serves_nothing(monkeypatch):
 
 
 def private_names():
-    """Yield the owner of each required name, the name, and the entry of `missing` for this name."""
+    """Yield (owner, name, entry) for each private name of viser that the server needs.
+
+    `missing` reports a missing name as `entry`.
+    """
     for name, fields in (server.ACCEPTED | server.SENT).items():
         yield viser._messages, name, name
         yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)
@@ -416,7 +419,7 @@ def test_the_page_continues_after_any_camera_and_event(page_and_server, monkeypa
         websocket.send(msgspec.msgpack.encode(CAMERA))
         assert eventually(lambda: len(server.server.get_clients()) == 1)
         (client,) = server.server.get_clients().values()
-        client.camera._state.up_direction = [0, 0, 0.0]  # as if another version of viser accepted it
+        client.camera._state.up_direction = [0, 0, 0.0]  # other versions of viser might allow this
         for event in (
             ("click", "raise", None),
             ("click", (0.5, 0.5, "invalid"), None),

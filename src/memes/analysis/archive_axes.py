@@ -135,7 +135,7 @@ def label_axes(
 
 
 def _borders(count: int, most: int) -> np.ndarray:
-    """Divide [0, 1] into `count` blocks, and return about `most` of their borders, including 0 and 1."""
+    """Return about `most` borders, including 0 and 1, of the `count` equal blocks that divide [0, 1]."""
     step = -(-count // most)
     unit = np.unique([*range(0, count, step), count])
     return np.asarray(np.delete(unit, -2) if len(unit) > 2 and count % step else unit) / count

@@ -24,7 +24,7 @@ from memes.task import Map, numbered
 def archives_figure(task: str, labels: Labels) -> Figure | None:
     """Draw one archive per label: the archive of the run with the median QD-score.
 
-    If the run was corrected, its corrected archive is drawn below. All archives share a colour scale.
+    If the run was corrected, its corrected archive is drawn below it. All archives share a colour scale.
     """
     view = main_view(labels)
     chosen = {}
@@ -45,7 +45,7 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
 def _archive_panels(
     task: str, chosen: Mapping[str, Summary], heats: Mapping[str, list[np.ndarray | None]], kinds: int
 ) -> Figure:
-    """Draw a column of panels per label, with the first `kinds` heat maps of the label."""
+    """Draw the archive of each label and, if `kinds` is 2, the corrected archive below it."""
     one = next(iter(chosen.values()))
     scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
     cells, place = _grid(one), one.about.map

@@ -137,7 +137,7 @@ def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
 
 
 def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
-    """Draw the measures of the illusory archive over the column `by`."""
+    """Draw the scores of the illusory archive over generations or evaluations."""
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         return f"{task}, as found, not corrected" if any(run.corrections for run in runs) else task
@@ -146,7 +146,7 @@ def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the measures of the corrected archive, for runs that were also corrected before the end."""
+    """Draw the scores of the corrected archive, for runs that were also corrected before the end."""
     corrected = {
         task: {
             label: [run._replace(curves=_corrections(run)) for run in runs if _on_the_way(run)]
@@ -246,7 +246,7 @@ def _curves(
 
 
 def _draw_band(axes: Axes, runs: Sequence[Summary], by: str, column: str, look: Look) -> None:
-    """Draw the median and the quartiles of a column over linearly interpolated runs."""
+    """Interpolate a column of each run linearly, and draw the median and the quartiles."""
     curves = []
     for run in runs:
         known = np.isfinite(run.curves.get(column, np.full(len(run.curves[by]), np.nan)))

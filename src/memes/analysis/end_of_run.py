@@ -27,7 +27,7 @@ class Summaries:
 
 @dataclass(frozen=True)
 class Figures:
-    """An observer that writes the figures of a run into the subfolder `figures` of its folder.
+    """An observer that writes the figures of a run into the subfolder `figures` of the run folder.
 
     Attributes:
         draw: Whether to draw figures at the end of the run. Drawing takes one or two seconds.

@@ -18,7 +18,7 @@ from memes.store.summary import Summary
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 PLACES = {"generation": "generations", "evaluations": "evaluations"}  # columns for comparison points
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
-# Maximum age of a score, relative to the number of generations or evaluations at the comparison point.
+# Maximum age of a score, as a share of the generations or evaluations at the comparison point.
 SLACK = 0.15
 # Numbers that differ by at most this factor are treated as equal. The numbers of evaluations of
 # algorithms differ, because MEMES also evaluates the means of its lanes.
@@ -39,8 +39,8 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     """Group runs that differ only in their seeds.
 
     The labels of each task have the order of `memes list`, and the runs of a label are sorted by seed. A
-    run that is given both as a folder and as its summary is used once. Error messages refer to runs by
-    `names`.
+    run that is given both as a folder and as its summary is used once. `names` are the names of
+    the runs in error messages.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     first: dict[str, tuple[Summary, str]] = {}
@@ -130,7 +130,7 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
-    """Leave out runs that have less than half of their label's median number of generations.
+    """Leave out runs with less than half of the median number of generations of their label.
 
     Such runs are trials or were stopped early. Runs are compared at equal generations, so a short run
     would shorten the comparison.
@@ -156,7 +156,7 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
 
 
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
-    """Return the last value of a measure that was recorded up to `amount` generations or evaluations.
+    """Return the latest value of a measure at or before `amount` generations or evaluations.
 
     The result is NaN if there is no such value, or if the value is older than `SLACK` allows. `amount`
     may have any shape.
@@ -195,8 +195,8 @@ class View(NamedTuple):
     def value(self, run: Summary, measure: str) -> float:
         """Return a measure of a run at the comparison point.
 
-        Views of corrections use the last corrected archive up to this point. The result is NaN if the
-        run has not recorded the measure.
+        Corrected scores and losses are from the last correction at or before this point. The result is
+        NaN if the run has not recorded the measure.
         """
         if self.name in ("generations", "evaluations"):
             return float(at(run, measure, self.by, self.amount))
@@ -207,7 +207,7 @@ class View(NamedTuple):
 
 
 def views(labels: Labels) -> list[View]:
-    """List the views of the runs of one task, with views of corrections if any run was corrected."""
+    """List the comparison points of one task, also after correction if any run was corrected."""
     runs = runs_of(labels)
     common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
     after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}

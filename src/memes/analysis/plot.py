@@ -277,7 +277,7 @@ def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -
     """Draw paths on the ground, seen from above, with one colour per label.
 
     Args:
-        ways: For each label, such as a cell, the paths [T, 2] of its episodes.
+        ways: For each label, the paths [T, 2] of its episodes. A label may name a cell, for example.
         map: Map of the task.
     """
     figure = Picture(8, 4.6)

@@ -32,7 +32,7 @@ from memes.task import Map
 
 SIDE = 900  # approximate number of pixels of the longer side
 MOST_TILES = 400  # maximum number of tiles per side
-BETWEEN = -1  # marks pixels that have no tile, because they lie between blocks
+BETWEEN = -1  # value of pixels between blocks, which have no tile
 TITLE = 0.05  # height of the space for titles above blocks, as a fraction of the side
 OUTLIER = 3.0  # distance of outliers from the quartiles, in units of the interquartile range
 FAR = 10.0  # walls are clipped at this distance, in units of the image size
@@ -206,7 +206,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Return True for a grid of three to six features that is shown as a grid of grids."""
+    """Return True if the cells are a grid of three to six features, and fit into a grid of grids."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 
@@ -289,7 +289,7 @@ def _nested(cells: Grid, side: int) -> TileLayout:
 
 
 def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLayout:
-    """Arrange one block per interval of the last feature in rows, with space for a title above each."""
+    """Arrange copies of a block in rows, one per interval of the last feature, with space for titles."""
     n, (height, width) = cells.shape[-1], block.tile.shape
     rows, beside, above = -(-n // columns), side // 60, round(side * TITLE)
     size = rows * (height + above), columns * (width + beside) - beside
@@ -376,7 +376,7 @@ def render(
         share = np.where(best >= 0, recent[best], 0)[:, None]
         colours = (1 - share) * colours + share * np.array(palette.recent)
     colours = np.where(np.isnan(shown)[:, None], palette.empty, colours)
-    # `BETWEEN` is -1, so it selects the last colour.
+    # Pixels between blocks have the value -1 (`BETWEEN`), which selects the last colour.
     table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)
     image = table[at.tile]
     for cell, colour in zip(chosen, CHOSEN, strict=False):

@@ -60,19 +60,20 @@ class ComparedRuns(NamedTuple):
     notes: list[str]
 
 
-# Tables by title. A table is a list of lines, and a line maps the titles of columns to strings.
+# Tables by title. A table is a list of rows, and each row maps the titles of columns to strings.
 Tables = dict[str, list[dict[str, str]]]
 
 
 def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
-    """Compare runs. The notes in `said` are listed before the notes about the comparison."""
+    """Compare runs, and return the tables and the notes. The notes in `said` come first."""
     return ComparedRuns(groups, all_tables(groups), [*said, *notes(groups)])
 
 
 def show(comparison: ComparedRuns, console: Console) -> None:
-    """Print tables of medians, interquartile means and tests, and the notes.
+    """Print tables of medians, interquartile means and tests, followed by the notes.
 
-    Means and tests are printed only for the main comparison point of each task.
+    Runs are compared at several points, such as equal generations and equal evaluations. Interquartile
+    means and tests are printed only for the point that `main_view` selects.
     """
     main = {(task, main_view(labels).name) for task, labels in comparison.groups.items()}
     scores, tests = (
@@ -137,7 +138,7 @@ def _files_of(figures: Iterable[str]) -> set[str]:
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
-    """Make one table of medians or means per task and comparison point.
+    """Make tables of medians or interquartile means, one per task and comparison point (`View`).
 
     Each table has one row per label and one column per measure.
     """
@@ -156,7 +157,7 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
 
 
 def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
-    """Make one table of tests per task and comparison point.
+    """Make tables of tests, one per task and comparison point (`View`).
 
     Each table has one row per pair of labels and one column per measure. If there are more than `most`
     pairs, only the pairs that contain the first label are shown.
@@ -176,7 +177,10 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Make tables from entries (title of the table, head of the row, further columns of the row)."""
+    """Make tables from tuples (title of the table, first columns of a row, other columns of the row).
+
+    Tuples with the same title and the same first column describe one row.
+    """
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))
@@ -212,8 +216,8 @@ def _for_terminal(title: str, lines: list[dict[str, str]], width: int) -> RichTa
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        # Lines are never broken within a number or within a word of a header. If a numeric column has
-        # intervals on separate lines, and its lines contain no spaces, the column is not wrapped.
+        # Lines are never broken within a number or within a word of a header. A numeric column is not
+        # wrapped at all if its intervals are on separate lines and no line contains a space.
         parts = [part for line in lines for part in line[head].splitlines()]
         words = [word for part in (head, *(parts if numeric else ())) for word in part.split()]
         whole = numeric and len(parts) > len(lines) and not any(" " in part for part in parts)

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
-RESAMPLES = 20_000  # with fewer resamples, intervals would depend visibly on the random numbers
-EXACT = 25  # largest number of values per sample for which the rank-sum test is exact
+RESAMPLES = 20_000  # With fewer resamples, intervals would depend visibly on the random numbers.
+EXACT = 25  # Largest number of values per sample for which the rank-sum test is exact.
 
 
 class Estimate(NamedTuple):

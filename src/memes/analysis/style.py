@@ -25,7 +25,8 @@ COLOURS = (
     "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
     "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
 )  # fmt: skip
-# Presets in the order of `COLOURS`, so that presets that are often compared have very different colours.
+# In this order, the presets get the colours of `COLOURS`. Presets that are often compared have very
+# different colours.
 ALGORITHMS = (
     "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
     "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
@@ -51,7 +52,7 @@ class Picture(Figure):
 
 
 class Look(NamedTuple):
-    """A colour, a line style and a marker. Styles and markers distinguish labels without colours."""
+    """The colour, line style and marker of a label. Labels also differ in black-and-white prints."""
 
     colour: str
     line: LineStyle

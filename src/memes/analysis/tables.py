@@ -74,7 +74,7 @@ def tests(groups: Groups) -> list[Row]:
 
 
 def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[float]]]]:
-    """Yield (task, view, measure, values by label) for every measure of every view."""
+    """Yield (task, view, measure, values by label). A view is a comparison point with its measures."""
     for task, labels in groups.items():
         for view in views(labels):
             for measure in view.measures:
@@ -85,7 +85,7 @@ def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[f
 
 
 def lifespans(groups: Groups) -> list[Row]:
-    """List statistics of the ages of lanes at their resets, as medians over the seeds."""
+    """List statistics of the lifespans of lanes, as medians over the seeds."""
     rows = []
     for task, label, runs in _each(groups):
         for kind in dict.fromkeys(kind for run in runs for kind in run.lifespans):
@@ -128,7 +128,8 @@ def times(groups: Groups) -> list[Row]:
             "n": len(runs),
             "device": " / ".join(dict.fromkeys(str(run.about.device) for run in runs)),
             "generations": median(runs, lambda run: run.generations),
-            # The maximum is used, because later seeds may reuse the compiled programs of the first seed.
+            # The maximum over the seeds is used, because later seeds may reuse the compiled programs of
+            # the first seed.
             "compile_seconds": max(run.about.compile_seconds or 0.0 for run in runs),
             "seconds_per_generation": median(runs, lambda run: run.about.seconds_per_generation),
             "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),

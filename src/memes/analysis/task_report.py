@@ -31,17 +31,18 @@ from memes.validation import checked
 
 ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
-# Limit in seconds. If a batch of `ROWS` would take longer, only the checked genotypes are timed.
+# Time limit in seconds. If a batch of `ROWS` evaluations would take longer, only the evaluations of the
+# checked genotypes are timed.
 PATIENCE = 5.0
 
 # docs/howto/choose.md gives the evidence for these limits.
-PAPER = 2000 * 16_384  # number of evaluations of a run in the paper
-LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
-MANY = 7_000_000  # above this number of evaluations, evolution strategies are better than MAP-Elites
-SOME = 500_000  # above this number, MAP-Elites should resample offspring on uncertain tasks
+PAPER = 2000 * 16_384  # Number of evaluations of a run in the paper.
+LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # Maximum number of evaluations of a suggested run.
+MANY = 7_000_000  # Number of evaluations above which evolution strategies are better than MAP-Elites.
+SOME = 500_000  # On uncertain tasks, ME-Sampling is better than MAP-Elites above this number.
 FEW_PARAMETERS = 100
-GENERATIONS = 64  # minimum number of generations of MAP-Elites, which limits its batch size
-SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite
+GENERATIONS = 64  # Minimum number of generations of MAP-Elites. It limits the batch size.
+SAMPLES = {"paper": 512, "laptop": 64}  # Number of re-evaluations per elite.
 LAPTOP: dict[str, dict[str, int]] = {
     "me-sampling": {"batch": 512, "resamples": 8},
     "memes-hybrid": {"batch": 2048, "lanes": 8, "samples": 128, "candidate_samples": 8},
@@ -53,7 +54,7 @@ class NoiseLevel(NamedTuple):
     """Standard deviations over repeated evaluations of one genotype.
 
     Attributes:
-        fitness: Standard deviation of the fitness, divided by the standard deviation of the fitness over
+        fitness: Standard deviation of the fitness, divided by the standard deviation between
             genotypes.
         feature: Standard deviation of each feature, in cell widths.
     """
@@ -97,7 +98,7 @@ class Advice(NamedTuple):
         return f"memes.run({built}, evaluations={self.evaluations}{watched})"
 
     def on_command_line(self, task: str) -> str:
-        """Return the run as a command for the task of this name."""
+        """Return the run as a command for the task with the name `task`."""
         scale = ["--scale laptop"] if self.scale == "laptop" else []
         options = [f"--{name.replace('_', '-')} {value}" for name, value in self.options.items()]
         limit = ["--reevaluate-limit 1"] if self.limited else []
@@ -114,9 +115,9 @@ class TaskReport:
         cells: The cells of its archive.
         device: The device that evaluates the task.
         genotypes: Number of random genotypes, each of which was evaluated twice.
-        seconds: Time per evaluation.
+        seconds: Time per evaluation, in seconds.
         rows: Batch size with which `seconds` and `memory` were measured.
-        compile_seconds: Compilation time; None if nothing is compiled.
+        compile_seconds: Compilation time, in seconds; None if nothing is compiled.
         memory: Memory for a batch of `rows` evaluations, in bytes; None if unknown.
         archive_memory: Memory for the archive, in bytes.
         outside: Share of the valid evaluations with features outside the bounds.
@@ -125,7 +126,7 @@ class TaskReport:
         fitness: Smallest, median and greatest fitness; NaN if there is no valid evaluation.
         noise: Evaluation noise; None if repeated evaluations of a genotype are equal.
         faults: Number of evaluations with each `Fault`.
-        reached: Number of cells that contain at least one of the genotypes.
+        reached: Number of cells that contain at least one of the random genotypes.
         findings: Problems of the task, with remedies.
         advice: The suggested run, which fits the budget.
         command: The suggested run, as a command or as a Python expression.
@@ -153,7 +154,7 @@ class TaskReport:
 
     @property
     def fatal(self) -> bool:
-        """Whether a problem makes runs of the task meaningless."""
+        """True if a problem makes runs of the task meaningless."""
         return any(finding.fatal for finding in self.findings)
 
     def lines(self) -> dict[str, str]:
@@ -303,9 +304,9 @@ class Timing(NamedTuple):
     """The cost of evaluations in batches of size `rows`.
 
     Attributes:
-        seconds: Time per evaluation.
+        seconds: Time per evaluation, in seconds.
         rows: Batch size.
-        compile_seconds: Compilation time; None if nothing is compiled.
+        compile_seconds: Compilation time, in seconds; None if nothing is compiled.
         memory: Memory for one batch, in bytes; None if unknown.
     """
 
@@ -400,11 +401,11 @@ def advise(
     Args:
         task: The task.
         cells: Number of cells of the archive.
-        seconds: Time per evaluation.
-        uncertain: Whether the task is uncertain. If it is, the archive will be corrected.
+        seconds: Time per evaluation, in seconds.
+        uncertain: Whether the task is uncertain. If it is uncertain, the archive will be corrected.
         gpu: Whether the device is fast enough for the batch sizes of the paper.
-        evaluations: Budget of evaluations.
-        includes_corrections: Whether the budget includes the re-evaluation of the archive.
+        evaluations: Maximum number of evaluations.
+        includes_corrections: Whether `evaluations` includes the re-evaluation of the archive.
     """
     scale = "paper" if gpu and task.jit and evaluations >= PAPER // 2 else "laptop"
     corrected = cells * SAMPLES[scale] if uncertain else 0

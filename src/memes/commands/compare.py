@@ -64,7 +64,10 @@ def compare(
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """Return the first default folder. If `overwrite` is False, skip folders that are not empty."""
+    """Return the first of the folders comparison/, comparison-take-2/, ... that is empty or missing.
+
+    If `overwrite` is True, return comparison/.
+    """
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)

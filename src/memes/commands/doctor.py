@@ -132,7 +132,10 @@ def _check_physics() -> str:
 
 
 def _check_fidelity() -> str:
-    """Compare each level of fidelity with a converged solver over time steps of the ant, in float64."""
+    """Compare each fidelity level of the simulator with a converged solver, for the ant in float64.
+
+    The result states the largest relative error of the velocities after one time step.
+    """
     from importlib import resources
 
     import numpy as np

@@ -20,9 +20,10 @@ from memes.runner.compilation_cache import compiled_programs
 from memes.store.sanitize import printable
 from memes.version import __version__
 
-INTERRUPTED = 130  # exit code after Ctrl-C
-# Some libraries fail at import if a variable that begins with one of `VARIABLES` has an invalid value.
-# The variables in `IMPOSSIBLE` prevent compilation, or cause JAX to report every empty cell as an error.
+INTERRUPTED = 130  # Exit code after Ctrl-C.
+# Some libraries fail at import if an environment variable has an invalid value. The names of these
+# variables begin with one of the prefixes `VARIABLES`. The environment variables in `IMPOSSIBLE` prevent
+# compilation, or cause JAX to report every empty cell as an error.
 VARIABLES = ("JAX_", "MUJOCO_GL")
 IMPOSSIBLE = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS")
 OVERVIEW = """usage: memes COMMAND ...
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command, and return the exit code.
 
     The exit code is 2 after incorrect usage, and 1 after other failures, such as a full disk. In both
-    cases, an error message is printed. Errors of the library itself print a traceback.
+    cases, an error message is printed. Errors in the library itself are shown with a traceback.
     """
     words = sys.argv[1:] if arguments is None else arguments
     _open_streams()
@@ -99,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Replace output streams that the shell has closed by os.devnull."""
+    """If the shell has closed an output stream, replace the stream with os.devnull."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (open until the process ends)

@@ -52,9 +52,9 @@ def replay(
         seed: Seed of the initial state, if the task has random initial states.
         video: Write a video to this file, whose name ends with .mp4, .gif or .webp.
         size: Width and height of the video in pixels.
-        camera: Camera for videos and frames. 'follow' moves with the robot. 'wide' and 'above' show the
-            whole path and all walls, from the side and from above. 'auto' selects 'wide' if there are
-            walls, and 'follow' otherwise.
+        camera: Camera for videos and frames. 'follow' moves with the robot. 'wide' shows the whole path
+            and all walls from the side, and 'above' shows them from above. 'auto' selects 'wide' if
+            there are walls, and 'follow' otherwise.
         rate: Frames per second of the video. By default, there is one frame per simulator state.
         sheet: Write twelve frames of the episode to this .png file.
         paths: Draw the paths of the robot on the ground from several initial states, and write them to

@@ -60,8 +60,8 @@ def reproduce(
         tasks: Tasks of the paper to run.
         labels: Run only the algorithms with these labels, for example to distribute a sweep over
             machines.
-        scale: Settings of the runs: the paper's settings, for a GPU, or much smaller settings, for a
-            laptop.
+        scale: Settings of the runs. 'paper' uses the settings of the paper, for a GPU, and
+            'laptop' uses much smaller settings.
         seeds: Number of seeds. The default is the number in the paper, which is 10 or 5.
         first_seed: Smallest seed.
         generations: Number of generations. The default depends on the scale.

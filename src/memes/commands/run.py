@@ -24,9 +24,9 @@ from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 from memes.store.sanitize import printable
 
-CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes after signals
-LONGEST = 100  # maximum length of a task or algorithm name within the name of a folder
-PATIENCE = 2.0  # delay of a message in seconds
+CODES = {"SIGINT": 130, "SIGTERM": 143}  # Exit codes after signals.
+LONGEST = 100  # Maximum length of the name of a task or algorithm in the name of a folder.
+PATIENCE = 2.0  # Time in seconds after which a message is printed.
 
 
 def run(arguments: list[str]) -> int:

@@ -37,7 +37,7 @@ def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) ->
 
 
 def rebuilt(task: str | None) -> Callable[[Run], Task]:
-    """Return a function that rebuilds the task of a run. `task` is the name of a custom task."""
+    """Return a function that rebuilds the task of a run. If the task is custom, `task` is its name."""
     return lambda run: task_from_run(run, task)
 
 
@@ -64,7 +64,7 @@ def viewed(out: Path, task: str) -> Iterator[None]:
         page.terminate()
         try:
             page.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:  # the page may be computing an episode; no data are lost
+        except subprocess.TimeoutExpired:  # the page may be busy with an episode; killing it is safe
             page.kill()
             page.wait()
 

@@ -18,9 +18,9 @@ import numpy as np
 from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
-ROWS = 32  # maximum number of episodes, and of environments, at a time
-COMPARED, STEPS_COMPARED = 5, 100  # number of compared episodes, and of steps per episode
-Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
+ROWS = 32  # Maximum number of episodes at a time, each in a separate environment.
+COMPARED, STEPS_COMPARED = 5, 100  # Number of compared episodes, and of compared steps per episode.
+Layers = list[tuple[np.ndarray, np.ndarray]]  # Weights [n, in, out] and biases [n, out] per layer.
 
 
 class Episode(NamedTuple):
@@ -219,7 +219,7 @@ def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def _start(environment: Any, seed: int) -> np.ndarray:
-    """Return the bytes of the observations and rewards of the first steps under random actions."""
+    """Play the first steps with random actions, and return the observations and rewards as bytes."""
     environment.action_space.seed(seed)
     seen = [flat(environment, environment.reset(seed=seed)[0])]
     for _ in range(STEPS_COMPARED):
@@ -271,7 +271,7 @@ def action_of(space: Any) -> Callable[[np.ndarray], Any]:
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
-    """Return the layers of genotypes `x[n, d]` that have the layout of `memes.control.mlp`."""
+    """Split genotypes `x[n, d]`, which have the layout of `memes.control.mlp`, into layers."""
     layers, start = [], 0
     for rows, columns in itertools.pairwise(sizes):
         middle, end = start + rows * columns, start + rows * columns + columns

@@ -1,7 +1,7 @@
-// Computes policies of mirrored pairs and of repeated genotypes on CPUs. XLA calls this code. A vector contains
-// adjacent columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is read only once for
-// these pairs. SHARE evaluations of a genotype are computed at once, so that the weights are read only once for these
-// evaluations.
+// Computes the actions of policies on CPUs, for mirrored pairs and for repeated genotypes. XLA calls this code. Each
+// SIMD vector contains adjacent columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is
+// read only once for these pairs. SHARE evaluations of a genotype are computed at once, so that the weights are read
+// only once for these evaluations.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -72,8 +72,8 @@ template <int IN, int START = 0> FUNCTION float dot(const float* a, const float*
 typedef float Signal[WIDEST];
 
 // Computes the output columns of one layer for S samples, starting at column START. `in` contains the inputs of the
-// layer, and the results are written to `out`. A step begins with a matrix if RANK is 0, and with the left and right
-// factors of a matrix otherwise. The step ends with the biases.
+// layer, and the results are written to `out`. The noise `step` of a pair begins with a full matrix if RANK is 0, and
+// with the left and right factors of a low-rank matrix otherwise. It ends with the noise of the biases.
 template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
@@ -135,8 +135,8 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
   std::swap(in, out);
 }
 
-// Computes the actions of S samples. These are both samples of each of PAIRS pairs or, if PAIRS is 0, S evaluations of
-// one candidate.
+// Computes the actions of S samples. If PAIRS is 0, the samples are evaluations of one candidate. Otherwise, they are
+// the two samples of each of PAIRS pairs.
 template <int PAIRS, int S = 2 * PAIRS>
 static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
   alignas(64) Signal signals[2][S];

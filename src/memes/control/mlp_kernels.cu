@@ -1,6 +1,6 @@
-// Computes policies of mirrored pairs and of repeated genotypes on GPUs. A warp computes both samples of a pair, and
-// reads the noise of the pair once. The pairs of a lane share a mean, which is copied to shared memory if it fits. If a
-// genotype is evaluated several times, a warp reads each weight once for SHARE evaluations.
+// Computes the actions of policies on GPUs, for mirrored pairs and for repeated genotypes. A warp computes both samples
+// of a pair, and reads the noise of the pair once. The pairs of a lane share a mean, which is copied to shared memory
+// if it fits. If a genotype is evaluated several times, a warp reads each weight once for SHARE evaluations.
 constexpr int WARPS = @WARPS@;
 constexpr int EACH = @EACH@;      // pairs that a warp computes, one after the other
 constexpr int SHARE = @SHARE@;    // evaluations of a genotype that a warp computes together
@@ -42,8 +42,8 @@ FUNCTION float sum_of_warp(float x) {
 // Computes one layer with one warp. `signal` contains the inputs of the layer, which are replaced by its outputs. The S
 // samples are the two samples of a pair, or evaluations that share all weights. A thread computes N adjacent columns.
 // If a row does not occupy the whole warp, the warp is divided into PARTS parts, and each part computes different rows.
-// A step begins with a matrix if RANK is 0, and with the left and right factors of a matrix otherwise. The step ends
-// with the biases.
+// The noise `step` of a pair begins with a full matrix if RANK is 0, and with the left and right factors of a low-rank
+// matrix otherwise. It ends with the noise of the biases.
 template <int IN, int OUT, int N, int RANK, bool PAIRED, int S, bool LAST>
 FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;

@@ -49,7 +49,7 @@ class Network(NamedTuple):
 
 
 def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tuple[int, ...]]:
-    """Return each pair's noise in the order in which kernels read it, and the rank of each layer's step.
+    """Return the noise of each pair, in the order in which kernels read it, and the rank per layer.
 
     For each layer, the noise consists of the noise of the weights, followed by the noise of the biases.
     The rank of a full matrix is given as 0. The noise of a low-rank matrix consists of its left factors,
@@ -75,7 +75,7 @@ def fastest(
 ) -> Callable[[Array, Array], Array]:
     """Return the fastest function `act(observation, t)` for candidates and samples.
 
-    The result is `otherwise` if there is no kernel for the activations and the platform.
+    If no kernel supports the activations on the platform, the result is `otherwise`.
     """
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
@@ -84,7 +84,7 @@ def fastest(
     def by(kernel: Callable[..., Array], step: Array) -> Callable[[Array, Array], Array]:
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
-    # Without shared weights, XLA is as fast as the CUDA kernel.
+    # If no evaluations share weights, XLA is as fast as the CUDA kernel.
     shared = samples.mean.shape[0] or candidates.count > 1
     # The noise is converted and aligned once here, instead of in every control step.
     aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
@@ -189,7 +189,7 @@ def policy_kernel(
 
 # ------------------------------------------------------------------------------------------- CPUs
 
-VECTOR = 16  # number of floats in the widest vectors of CPUs
+VECTOR = 16  # number of float32 values in the widest SIMD vectors of CPUs
 
 
 def act_natively(

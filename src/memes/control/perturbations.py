@@ -3,9 +3,9 @@
 - `Pairs` are mirrored samples: the mean of each lane, and steps away from the mean.
 - `Repeats` are genotypes that are evaluated several times each.
 
-Tasks that accept the factored form read less memory than tasks that need whole genotypes: half as much
-for pairs, far less for pairs of low rank, and 1 / `count` as much for repeats. For all other tasks,
-`rows` converts the factored form to whole genotypes, which are full arrays.
+Tasks that accept the factored form read less memory than tasks that need whole genotypes. They read half
+as much for pairs, and far less if the steps have low rank. For repeats, they read 1 / `count` as much.
+For all other tasks, `rows` converts the factored form to whole genotypes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Thin(NamedTuple):
     right: Float[Array, "*n r columns"]
 
 
-# Steps as a sequence of parts. A part is a vector [*n, size], such as a full matrix in row-major order,
-# or a matrix of low rank.
+# The entries of steps, split into parts. A part is either a vector [*n, size] (for example, a flattened
+# matrix) or a low-rank matrix.
 Step = tuple[Array | Thin, ...]
 
 
@@ -41,7 +41,7 @@ class Pairs(NamedTuple):
     """P mirrored pairs of samples for each of L lanes.
 
     In each lane, all samples `mean + step` come first, followed by all samples `mean - step`. The leaves
-    of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
+    of `step` are [L, P, ...]. Steps may have more than d entries. The excess entries are ignored.
     """
 
     mean: Float[Array, "L d"]
@@ -111,7 +111,10 @@ def rounded(step: Step, dtype: str) -> Step:
 
 
 def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
-    """Split steps into one part per block (rows, columns), unless they are already split in this way."""
+    """Split steps into one part per block. `blocks` gives the (rows, columns) of each block.
+
+    Steps that already have these parts are returned unchanged.
+    """
 
     def fits(part: Array | Thin, size: tuple[int, int]) -> bool:
         if isinstance(part, Thin):
@@ -214,7 +217,7 @@ def _pairs_by_chunks(
         return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
-        """Join the results [L * cuts, 2 * each, ...] of shorter lanes, to undo `cut`."""
+        """Join the results [L * cuts, 2 * each, ...] of the lanes that `cut` has split."""
         apart = leaf.reshape(lanes, cuts, 2, each, *leaf.shape[2:]).swapaxes(1, 2)
         whole = apart.reshape(lanes, 2, cuts * each, *leaf.shape[2:])[:, :, :pairs]
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])

@@ -86,7 +86,10 @@ class MLP:
 
     @property
     def in_factors(self) -> InFactors | None:
-        """The function for genotypes in factored form, or None if the weights are not in float32."""
+        """A function that computes the actions of factored genotypes.
+
+        None if the weights are not in float32.
+        """
         return self._in_factors if self.weights == "float32" else None
 
     def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
@@ -168,7 +171,7 @@ class MLP:
             parts = zip(means, steps[::2], steps[1::2], strict=True)
             around = [partial(mirrored, *mean, step, shift) for mean, step, shift in parts]
             by_xla = partial(in_parts, act_alone, act_mirrored)
-        elif candidates.count == 1:  # in XLA, sharing would not make full matrices faster
+        elif candidates.count == 1:  # XLA is not faster if pairs share full matrices
             whole = jnp.concatenate([candidates.x, rows_of(samples)])
             by_xla = partial(self.act, self.parameters(whole))
         else:

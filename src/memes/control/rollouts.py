@@ -34,7 +34,7 @@ class Environment:
     Attributes:
         observation_size: Number of entries of an observation, o.
         action_size: Number of entries of an action, a.
-        steps: Control steps per episode, T.
+        steps: Number of control steps per episode, T.
         reset: `(keys[n]) -> state`, the initial state of one episode per key.
         observe: `(state) -> observation[n, o]`, the observations of a state.
         step: `(state, action[n, a]) -> state`, the state after a control step.
@@ -46,7 +46,8 @@ class Environment:
         measure: `(state) -> [n, m]`, m measurements per episode. A rollout returns the mean and the last
             value of each measurement.
         engine: The simulator of a robot, for replays. None for other environments.
-        at_once: Number of episodes at a time for which rollouts are fastest, or None for all episodes.
+        at_once: Number of parallel episodes for which rollouts are fastest. If None, all episodes are
+            played in parallel.
     """
 
     observation_size: int
@@ -144,7 +145,7 @@ class Step(NamedTuple):
 
 
 class Control(NamedTuple):
-    """Parts of a control task. `score` returns the `fitness[n]` and `feature[n, k]` of episodes."""
+    """The parts of a control task. `score` computes `(fitness[n], feature[n, k])` from episodes."""
 
     environment: Environment
     controller: Controller

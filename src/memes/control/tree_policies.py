@@ -110,7 +110,7 @@ def tree_policy(
 def perceptron(
     trees: TreeGenotypes, apply: Apply, observation_size: int
 ) -> tuple[TreeGenotypes, Network] | None:
-    """Return the perceptron that computes the same values as `apply`, or None if there is none."""
+    """Return the perceptron that `apply` computes, or None if `apply` is not a perceptron."""
     layouts = [_layers(trees, observation_size, transposed) for transposed in (False, True)]
     candidates = [layout for layout in layouts if layout is not None]
     if not candidates:
@@ -157,7 +157,7 @@ def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
 def _layers(
     trees: TreeGenotypes, observation_size: int, transposed: bool
 ) -> tuple[tuple[tuple[int, bool], ...], tuple[int, ...]] | None:
-    """Return the layout and sizes of the layers in the tree, or None if the tree is not a perceptron."""
+    """Return the layout and the layer sizes, or None if the parameters do not fit a perceptron."""
     shapes, sizes, layout = trees.shapes, [observation_size], []
     if len(shapes) % 2 or any(dtype != jnp.float32 for dtype in trees.dtypes):
         return None

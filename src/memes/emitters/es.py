@@ -30,10 +30,10 @@ class ESState(NamedTuple):
     Attributes:
         strategy: State of the strategy.
         objective: State of the objective.
-        age: Number of steps between the last start of each lane and its next mean.
+        age: Number of steps of each lane from its last start to its next mean.
         kind: `Kind` of the next mean.
-        parent_feature: Feature of each mean before its last step.
-        stale: Number of consecutive rejected means.
+        parent_feature: Feature of each lane's mean before the last step.
+        stale: Number of consecutive rejected means of each lane.
         due: Whether the next `ask` resets each lane.
         restarted: Whether each lane samples around an elite in this generation.
         start_feature: Feature of the elite that was selected for each lane.
@@ -58,8 +58,8 @@ class ES:
     has accepted or rejected the mean, the lane either takes a step or is reset.
 
     A reset lane starts again from an elite, with a new optimiser. This elite is not offered again, is
-    not counted as stale, and does not enter the history. If its second evaluation were better than the
-    first, the improvement would only be due to evaluation noise.
+    not counted as stale, and does not enter the history. If another evaluation of the elite had a better
+    fitness, this improvement would only be due to evaluation noise.
 
     Attributes:
         objective: The objective that the lanes maximise.

@@ -26,14 +26,14 @@ from memes.strategies import Strategy
 from memes.task import Task, initial
 from memes.validation import check_fields
 
-SMALLEST_NORM = 1e-8  # added to the norm by which a gradient is divided
+SMALLEST_NORM = 1e-8  # added to the norm of a gradient, to avoid division by zero
 
 
 class GradientArborescenceState(NamedTuple):
     """The state of L lanes.
 
     Attributes:
-        mean: The solution of each lane.
+        mean: Current solution of each lane.
         optimiser: State of the optimiser of the solutions.
         strategy: State of the search distribution of the coefficients.
         coefficients: Coefficients of the samples of this generation.
@@ -62,9 +62,9 @@ class GradientArborescence:
     coefficients c are drawn from a search distribution, which learns from the ranks of the samples.
 
     The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, where n
-    is half the number of samples. The i-th best sample x_i has the weight of CMA-ES, `w_i = log(n + 1/2)
-    - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis, Differentiable
-    Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+    is half the number of samples. The i-th best sample x_i has the weight of CMA-ES,
+    `w_i = log(n + 1/2) - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis,
+    Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
     The solution and its samples are offered to the archive. Gradients that are not finite are replaced
     by zero. The computation of the gradients is not counted as an evaluation.
@@ -108,7 +108,8 @@ class GradientArborescence:
     def init(self, key: Key[Array, ""], task: Task) -> GradientArborescenceState:
         """Start every lane at a genotype of `task.init`."""
         mean, entries = initial(task, key, self.lanes), 1 + task.feature_dim
-        # `task.init` may split its key into at most 2**32 - 1 keys, all of which differ from this key.
+        # `task.init` may split `key` into at most 2**32 - 1 keys. The key of the strategy differs from
+        # all of these keys.
         strategy_key = jax.random.fold_in(key, 2**32 - 1)
         zero = jnp.zeros(self.lanes, jnp.int32)
         return GradientArborescenceState(

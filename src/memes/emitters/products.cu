@@ -3,8 +3,9 @@
 
 // A gate synchronises all blocks between phases. A block arrives at the gate when its jobs are done. Before a block
 // reads the results of other blocks, it waits until all blocks have arrived. A block that has not waited may only read
-// data from earlier phases. Thread 0 releases all writes of its block, and acquires the writes of all other blocks for
-// its whole block. __syncthreads is part of PTX's causality order, so plain reads never return stale cache lines.
+// data from earlier phases. Thread 0 releases all writes of its block. It also acquires the writes of all other
+// blocks, on behalf of its block. __syncthreads is part of PTX's causality order, so plain reads never return stale
+// cache lines.
 struct Gate { unsigned *arrived, due; bool open; };
 
 FUNCTION void await(Gate& gate) {
@@ -50,7 +51,7 @@ template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 FUNCTION float cut(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }
 FUNCTION float rounded(float x) { return cut(__int_as_float(__float_as_int(x) + 0x1000)); }
 
-// Adds a[16, 8] times b[8, 8] to sum[16, 8]. Lane 4 * i + j of the warp holds these entries [row, column]:
+// Adds a[16, 8] times b[8, 8] to sum[16, 8]. Thread 4 * i + j of the warp holds these entries [row, column]:
 // - a: [i, j], [i + 8, j], [i, j + 4], [i + 8, j + 4];
 // - b: [j, i], [j + 4, i];
 // - sum: [i, 2 * j], [i, 2 * j + 1], [i + 8, 2 * j], [i + 8, 2 * j + 1].
@@ -73,7 +74,8 @@ FUNCTION void multiply(float* sum, const float* a, const float* b) {
 }
 
 // Sixteen columns of a matrix [32, depth]. The matrix is stored as [32, depth] if ACROSS, otherwise as [depth, 32].
-// Each lane of a warp holds 16 entries: four rows of the columns 4 * (lane % 4) + k, with k = 0, ..., 3.
+// Each thread of a warp holds 16 entries, which lie in four rows and four columns. Thread `lane` of the warp holds the
+// columns 4 * (lane % 4) + k, with k = 0, ..., 3.
 template <bool ACROSS> struct Piece {
   float4 x[4];
   __device__ __forceinline__ static int row(int i, int lane) { return ACROSS ? 8 * i + lane / 4 : lane / 4 * 4 + i; }

@@ -52,7 +52,7 @@ class Reevaluation:
         return (False,) * self.size
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "n k"]:
-        """Return the initial state: NaN for the features of parents, because candidates have none."""
+        """Return NaN as the feature of each parent, because candidates have no parents."""
         return jnp.full((self.size, task.feature_dim), jnp.nan)
 
     def ask(

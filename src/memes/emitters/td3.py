@@ -37,8 +37,8 @@ class TD3:
         policy_delay: Number of training steps of the critics per step of the greedy actor.
         policy_noise: Standard deviation of the noise on the actions of the target actor.
         noise_clip: Maximum absolute value of the noise on the actions of the target actor.
-        soft_update: Rate at which a target network follows its network, per training step of the
-            network.
+        soft_update: After each training step of a network, its target network moves by this fraction of
+            the distance between the two networks.
     """
 
     num_critic_training_steps: int = 5_000
@@ -69,7 +69,7 @@ class TD3:
         )
 
 
-Replay = Ring  # the rows are the most recent transitions, with leaves [replay_size, ...]
+Replay = Ring  # a buffer of the most recent transitions, whose leaves have shape [replay_size, ...]
 
 
 Policy = Callable[[Array, Array], Array]  # (x[d], observation[b, o]) -> action[b, a]
@@ -88,7 +88,7 @@ class Learner(NamedTuple):
 
 
 def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Controller]:
-    """Return the policy and value functions of TD3, the control task, and the controller of a critic."""
+    """Return the policy function, the value function, the control task, and the critic network."""
     control = task.control
     if control is None or control.controller.policy is None:
         raise UsageError(
@@ -147,7 +147,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 
 def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
-    """Draw stored transitions with replacement. The leaves of the result are `[*shape, ...]`."""
+    """Draw stored transitions with replacement. The leaves of the result have shape `[*shape, ...]`."""
     drawn: Transition = pick(replay.rows, places(key, replay, *shape))
     return drawn
 
@@ -166,7 +166,7 @@ def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Arr
 def draw(
     key: Key[Array, ""], replay: Replay, settings: TD3
 ) -> tuple[Int[Array, "delay b"], Float[Array, "delay b a"]]:
-    """Draw the transition indices of a round, and the noise on the actions of the target actor."""
+    """Draw the transition indices and the action noise for the critic steps of one round."""
     batch, actions = settings.transitions_batch, replay.rows.action.shape[1]
     place_key, noise_key = jax.random.split(key)
     shape = (settings.policy_delay, batch)
@@ -223,8 +223,8 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
         return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    # A `fori_loop` would have a 64-bit counter in 64-bit mode. The resulting program might round
-    # differently.
+    # In 64-bit mode, the counter of a `fori_loop` would have 64 bits, which might change the rounding of
+    # the results.
     begun = jnp.int32(0), learner
     _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)
     return learned

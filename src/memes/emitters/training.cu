@@ -13,8 +13,8 @@ constexpr int TOGETHER = WIDEST <= 256 ? 8 : 4;  // rows that one block computes
 constexpr float RATE = @RATE@, ACTOR_RATE = @ACTOR_RATE@, DISCOUNT = @DISCOUNT@, FOLLOW = @FOLLOW@;
 #define FUNCTION static __device__ __forceinline__
 // Signals are the inputs of the layers and the output of the last layer. `width` contains the width of each signal.
-// `before` contains the total width of the signals that are stored before each signal. `matrix` and `bias` contain the
-// offsets of the layers' parameters.
+// For each signal, `before` contains the total width of the signals that precede it in memory. `matrix` and `bias`
+// contain the offsets of the layers' parameters.
 __constant__ int width[] = {@WIDTHS@};
 __constant__ int matrix[] = {@MATRICES@};
 __constant__ int bias[] = {@BIASES@};
@@ -61,9 +61,10 @@ FUNCTION float* errors() {  // gradient of the critics' loss w.r.t. their values
 
 @PRODUCTS@
 
-// Computes the signals after layer l of `count` critics. For the last hidden layer, also computes the gradient of the
-// values w.r.t. the pre-activations of this layer, and the partial sums of the values, with one sum per tile. `in` is
-// the input of the first critic. The input of the second critic starts `apart` numbers later.
+// Computes the signals after layer l of `count` critics. `in` is the input of the first critic. The input of the second
+// critic starts `apart` elements later. For the last hidden layer, the function also computes:
+// - the gradient of the critics' values w.r.t. the pre-activations of this layer;
+// - one partial sum of the values for each tile.
 FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, const float* in, int apart,
                       float* out, float* slope, float* value) {
   const int wide = width[l], next = width[l + 1], across = next / 32, each = ROWS / 32 * across;
@@ -108,8 +109,8 @@ FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int 
 
 // -------------------------------------------------------------------------------------------- learning
 
-// Settings of Adam. In memory, the weights, their first moments, their second moments and the target weights follow
-// each other at intervals of `apart` numbers. `first` and `second` are the factors that correct the bias of the two
+// Settings of Adam. Four arrays contain the weights, their first moments, their second moments and the target weights.
+// Each array starts `apart` elements after the previous array. The factors `first` and `second` correct the bias of the
 // moments.
 struct Adam { int apart; float rate, first, second; };
 template <int N> struct alignas(4 * N) Some { float x[N]; };
@@ -133,11 +134,13 @@ template <int N> struct Weights {
   }
 };
 
-// Updates the matrix [wide, next] of one layer in each of `count` networks. Successive networks start `between` numbers
-// apart. `in` contains the inputs of the layer, [ROWS, wide] for each network. The inputs of successive networks start
-// `in_apart` numbers apart. `slope` contains the gradients w.r.t. the pre-activations, [ROWS, next] for each network.
-// If `scale` is given, it contains a factor for each row. If `early` is true, `in` and `slope` may be read before
-// `ready` is called.
+// Updates the matrix [wide, next] of one layer in each of `count` networks.
+// - `between` is the number of elements from the start of one network to the start of the next.
+// - `in` contains the inputs of the layer, [ROWS, wide] for each network.
+// - `in_apart` is the number of elements from the inputs of one network to the inputs of the next.
+// - `slope` contains the gradients w.r.t. the pre-activations, [ROWS, next] for each network.
+// - `scale` contains a factor for each row, or is null.
+// - If `early` is true, `in` and `slope` may be read before `ready` is called.
 template <class Ready>
 FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int wide, int next, const float* in,
                              int in_apart, const float* slope, const Adam& adam, const float* scale, bool early,
@@ -183,8 +186,8 @@ FUNCTION void improve_vector(int& turn, float* nets, int count, int between, int
 
 // ------------------------------------------------------------------------------- the actor, a few rows per block
 
-// Multiplies `in` [TOGETHER, depth] by a matrix [depth, columns], and adds `start` [columns] if it is given. If ACROSS,
-// the matrix is stored as [columns, depth].
+// Multiplies `in` [TOGETHER, depth] by a matrix [depth, columns], and adds `start` [columns] if it is given. If
+// ACROSS is true, the matrix is stored as [columns, depth].
 template <bool ACROSS>
 FUNCTION void by_rows(const float* in, int depth, const float* weights, int stride, int columns, const float* start,
                       float* out) {
@@ -295,8 +298,8 @@ FUNCTION void act_back(const float* net, const float* critic, const float* from,
 
 // ----------------------------------------------------------------------------------------- training
 
-// Copies the transitions of a round, selected by `index`, into `work`. The actor uses the batch of the last critic
-// step.
+// Copies the transitions of one round into `work`. `index` selects these transitions. The actor step uses the batch of
+// the last critic step.
 FUNCTION void gather(int& turn, const float* observation, const float* action, const float* reward,
                      const float* next_observation, const unsigned char* ended, const int* index, float* work) {
   constexpr int EACH = 16;  // rows per job
@@ -316,7 +319,7 @@ FUNCTION void gather(int& turn, const float* observation, const float* action, c
   });
 }
 
-// Computes the gradient of the critics' loss w.r.t. their values, for one step.
+// For one training step, computes the gradient of the critics' loss w.r.t. the critics' values.
 FUNCTION void find_errors(int step, const float* work) {
   for (int r = threadIdx.x; r < ROWS; r += THREADS) {
     float value[2] = {}, future[2] = {};
@@ -336,7 +339,7 @@ FUNCTION void find_errors(int step, const float* work) {
   __syncthreads();
 }
 
-// Runs `rounds` rounds. The arguments have these shapes, in which `_` is the number of rounds:
+// Runs `rounds` rounds. Each dimension `_` in the following shapes has one entry per round:
 // - critics[4, 2, CRITIC] and actor[4, ACTOR]: weights, the two moments of Adam, target weights;
 // - index[_, DELAY, BATCH]: indices of the sampled transitions;
 // - noise[_, DELAY, BATCH, ACTION]: noise on the actions of the target actor;
@@ -390,7 +393,8 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // Computes the target critics (which = 0), then the learning critics. The actor step needs no target critics.
+        // Computes one layer of the target critics (which = 0), then one layer of the learning critics. The actor's
+        // step does not use the target critics.
 #pragma unroll 1
         for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
           const int l = !which ? phase - done : next && more ? 0 : phase + done;
@@ -412,8 +416,9 @@ training(const float* observation, const float* action, const float* reward, con
       const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
       const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1]};
       turn = blockIdx.x;
-      // Computes the errors when the values are complete. In the first step, or if there is only one layer, the values
-      // are complete after the last phase. Otherwise they are complete earlier.
+      // Computes the gradient w.r.t. the critics' values when these values are complete. In the first step, or if the
+      // critics have only one hidden layer, the values are complete after the last phase. Otherwise they are complete
+      // earlier.
       auto ready = [&] {
         if (gate.open) return;
 #pragma unroll 1

@@ -1,4 +1,7 @@
-"""The training of TD3 as one CUDA kernel, because the steps are too small for separate kernels."""
+"""Training of TD3 in one CUDA kernel.
+
+A single training step is too small for a separate kernel.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.task import Task
 
-# Upper limits of the kernel: batch size, width of a layer, and number of random numbers per launch.
+# The kernel's maximum batch size, maximum layer width, and maximum count of random numbers per launch.
 MOST_ROWS, MOST_WIDE, MOST_DRAWN = 1024, 1024, 2**25
-CAPABILITY = 7.0  # minimum compute capability, because acquire and release operations synchronise blocks
+CAPABILITY = 7.0  # the kernel's acquire and release operations need this compute capability
 
 
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
@@ -58,7 +61,7 @@ def learn_by_kernel(
     settings: TD3,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Learner:
-    """Train the networks as `learn` does, but with the CUDA kernel for this actor network."""
+    """Train the networks as `learn` does, but with the CUDA kernel. `network` is the actor network."""
     s, a = settings, network.sizes[-1]
     rounds, delay = s.num_critic_training_steps // s.policy_delay, s.policy_delay
     together = min(rounds, max(1, MOST_DRAWN // (delay * s.transitions_batch * a)))
@@ -113,7 +116,7 @@ def learn_by_kernel(
 
 # --------------------------------------------------------------------------------------------- sources
 
-B1, B2, EPSILON = 0.9, 0.999, 1e-8  # the defaults of `optax.adam`, as in `learn`
+B1, B2, EPSILON = 0.9, 0.999, 1e-8  # these are the defaults of `optax.adam`, which `learn` uses
 
 
 def up(size: int) -> int:
@@ -122,7 +125,7 @@ def up(size: int) -> int:
 
 
 class _Shape(NamedTuple):
-    """The sizes of a network's layers, and their widths after padding with zeros."""
+    """The sizes of a network's layers (`sizes`), and the sizes after padding with zeros (`widths`)."""
 
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
@@ -152,12 +155,12 @@ class _Shape(NamedTuple):
         return jnp.concatenate(parts, axis=-1)
 
     def starts(self) -> list[int]:
-        """Return the offset of each padded block, followed by the total size."""
+        """Return the offset of each padded matrix or bias, followed by the total size."""
         return list(itertools.accumulate((high * wide for _, (high, wide) in self.blocks()), initial=0))
 
 
 def shapes(network: Network, settings: TD3) -> tuple[_Shape, _Shape]:
-    """Return the shapes of the critics and of the actors."""
+    """Return the layer sizes of a critic, and those of the actor."""
     o, a = network.sizes[0], network.sizes[-1]
     hidden = settings.critic_hidden
     critic = _Shape((o + a, *hidden, 1), (up(o + a), *map(up, hidden), 1))

@@ -8,8 +8,8 @@ from typing import Any
 
 from memes.errors import PLACE, UsageError, in_a_line, place_of
 
-# The number of genotypes in a part of a batch, and the result of their evaluation. The result is None if
-# the evaluation failed.
+# A part of a batch: the number of its genotypes, and the result of their evaluation. The result is None
+# if the evaluation failed.
 Part = tuple[int, Any]
 
 

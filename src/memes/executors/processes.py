@@ -70,8 +70,8 @@ class Processes(Executor):
         if not self._threads:
             atexit.register(self._abandon)
         if len(self._threads) < self.count:
-            # The threads are daemons. Otherwise, Python would wait for the threads at exit before it
-            # shuts this executor down.
+            # The threads are daemons, because Python waits for all other threads before it calls
+            # `_abandon` at exit.
             self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
             self._threads[-1].start()
         return future
@@ -79,8 +79,8 @@ class Processes(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes.
 
-        By default, the processes first finish all submitted work. Without `wait`, or with
-        `cancel_futures`, pending work is cancelled, and the processes are killed.
+        By default, the processes first finish all submitted work. If `wait` is false or
+        `cancel_futures` is true, pending work is cancelled, and the processes are killed.
         """
         self._over = True
         atexit.unregister(self._abandon)
@@ -132,7 +132,7 @@ class Processes(Executor):
         with _starting, inherited():
             if self._killing:
                 raise RuntimeError("these workers have been shut down")
-            resource_tracker.ensure_running()  # starting the tracker later would unblock signals
+            resource_tracker.ensure_running()  # if it started later, it would unblock signals
             # Only the parent handles Ctrl-C. Processes inherit the signal mask of the thread that starts
             # them.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -149,8 +149,8 @@ class Processes(Executor):
         """
         try:
             pipe.send_bytes(work)
-            # The process first reports that it begins, so that the timeout does not include the duration
-            # of imports.
+            # The process sends two messages: one after its imports, and one with the result. The timeout
+            # therefore does not include the duration of the imports.
             for limit in (self.timeout and max(self.timeout, SECONDS_TO_START), self.timeout):
                 if not pipe.poll(limit):
                     raise TimeoutError(f"a worker had no result after {limit:g} s")
@@ -176,7 +176,7 @@ class Processes(Executor):
 def inherited() -> Iterator[None]:
     """Within the context, set the environment variables that new processes inherit.
 
-    If the user has set a number of threads, this number is not changed.
+    A variable that limits the number of threads is not changed if the user has set it.
     """
     new = ENVIRONMENT | {name: os.environ[name] for name in THREADS if name in os.environ}
     before = {name: os.environ.get(name) for name in new}
@@ -206,7 +206,7 @@ def serve(pipe: Connection) -> None:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
                 answer = pickle.dumps((False, sendable(error)))
-            except BaseException as error:  # must come from the simulator, because signals are blocked
+            except BaseException as error:  # signals are blocked, so the simulator raised it
                 found = RuntimeError(in_a_line(error)).with_traceback(error.__traceback__)
                 answer = pickle.dumps((False, sendable(found)))
             pipe.send_bytes(answer)

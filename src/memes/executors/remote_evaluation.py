@@ -100,7 +100,7 @@ class RemoteEvaluator:
         """Evaluate genotypes on the workers, with the same return values as `by_halves`."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
-        found: dict[int, list[Part]] = {}  # parts of each block, by the index of its first genotype
+        found: dict[int, list[Part]] = {}  # the parts of a block, under the index of its first genotype
         failure: BaseException | None = None
 
         def lost(waiting: list[slice]) -> list[slice]:
@@ -129,8 +129,8 @@ class RemoteEvaluator:
             return [block for each in some for block in lost(each)]
 
         twice = again(lost(blocks))
-        # Evaluate the genotypes of the remaining blocks one by one. If no block has been evaluated,
-        # begin with one block. If workers are lost for all genotypes in this block, the simulator is
+        # Evaluate each genotype of the remaining blocks separately. If no block has succeeded so far,
+        # begin with one block. If a worker is lost for every genotype in this block, the simulator is
         # considered broken, and the other blocks are recorded as lost.
         while twice:
             n = len(twice) if found else 1
@@ -165,12 +165,15 @@ def raised_by(task: Task, failure: BaseException) -> BaseException:
 def attempting(
     function: Evaluator, in_place: Evaluator
 ) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
-    """Return a function that evaluates genotypes as `by_halves` does, on workers or with `in_place`."""
+    """Return a function that evaluates genotypes as `by_halves` does.
+
+    The function uses workers if `function` is a `RemoteEvaluator`. Otherwise, it calls `in_place`.
+    """
     return function.attempt if isinstance(function, RemoteEvaluator) else partial(by_halves, in_place)
 
 
 class _Executors:
-    """An executor, which is replaced when it breaks if a function that makes executors is given."""
+    """An executor. If a function that makes executors is given, a broken executor is replaced."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given

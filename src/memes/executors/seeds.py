@@ -15,7 +15,7 @@ def seeds_from_keys(keys: Any) -> Int[np.ndarray, "*n"]:
     """Draw an integer seed in [0, 2^32) from each key, for simulators that do not use JAX.
 
     Args:
-        keys: JAX keys [n], or the integers [n, w] that are passed to workers instead of keys.
+        keys: JAX keys [n], or integers [n, w]. Workers receive such integers instead of JAX keys.
 
     Returns:
         The seeds [n].

@@ -51,11 +51,11 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Check a task with `jit=False` by evaluating n genotypes, which form pairs of equal genotypes.
+    """Check a task with `jit=False` by evaluating n genotypes, in pairs of equal genotypes.
 
-    As in a run, some evaluations may fail. If all evaluations on workers fail, the check evaluates other
-    genotypes. A warning is printed if a task that is not declared uncertain returns different results
-    for equal genotypes.
+    As in a run, some evaluations may fail. If the task uses workers and all evaluations fail, the check
+    evaluates other genotypes. A warning is printed if a task that is not declared uncertain returns
+    different results for equal genotypes.
     """
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     paired = n - n % 2

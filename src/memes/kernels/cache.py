@@ -25,7 +25,7 @@ def _short(data: bytes) -> str:
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """Return a file in the cache. If the file is missing or damaged, call `build(path)` to write it.
+    """Return the path of a cached file. If the file is missing or damaged, `build(path)` writes it.
 
     The name of the file ends with the digest of the file's content.
     """

@@ -56,9 +56,11 @@ def launch(
 ) -> list[Array]:
     """Run the kernel, and return its results.
 
-    `aliases` maps indices of arguments to indices of results that use the same memory. With `at_once`,
-    all blocks run concurrently, so that they can wait for each other. In this case, the capacity of the
-    GPU limits the number of blocks. The members of a batch then run one after the other.
+    `aliases` maps indices of arguments to indices of results that use the same memory.
+
+    If `at_once` is True, all blocks run concurrently, so that they can wait for each other. In this
+    case, the capacity of the GPU limits the number of blocks. The members of a batch then run
+    sequentially.
     """
     call = jax.ffi.ffi_call(
         TARGET,
@@ -101,7 +103,7 @@ def missing() -> str:
 def usable(what: str, capability: float = 0.0) -> bool:
     """Return True if the GPUs can run kernels that need this compute capability.
 
-    Otherwise, print a single warning, which says that the computation `what` is slower.
+    Otherwise, print a warning once. `what` is the name of the slower computation in this warning.
     """
     trouble = missing() or _too_old(capability)
     if trouble:
@@ -130,7 +132,7 @@ def devices() -> tuple[Any, ...]:
 
 
 def _loaded(kernel: Kernel) -> str:
-    """Load the kernel if there is a GPU, and return the name under which the handler stores it."""
+    """Return the key of the kernel in the handler. If there is a GPU, load the kernel."""
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]

@@ -21,8 +21,8 @@ from memes.kernels.cache import cached, digest
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
 
 
-LINES_PER_SECOND = 2500  # approximate speed of compiling a simulator on an idle machine
-SLOW = 20  # seconds; longer compilations print a message first
+LINES_PER_SECOND = 2500  # approximate compilation speed for a simulator on an idle machine
+SLOW = 20  # a message announces compilations that take more seconds than this
 
 
 def compiler() -> str | None:

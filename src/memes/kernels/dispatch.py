@@ -28,8 +28,8 @@ def choose(
     XLA selects the implementation when it compiles a program for a platform. The program contains only
     the selected implementation. Kernels that cannot run are ignored:
 
-    - C++ kernels, if there is no compiler, or if the default device of the process is not a CPU
-    - CUDA kernels, with a warning, if there is no compiler or no NVRTC
+    - A C++ kernel needs a compiler, and the default device of the process must be a CPU.
+    - A CUDA kernel needs a compiler and NVRTC. If one of them is missing, a warning is printed.
 
     Args:
         xla: The function in plain JAX, for platforms without a faster implementation.

@@ -76,11 +76,11 @@ static int Room(Handle function, int threads) {
   return attribute(&processors, multiprocessor_count, device) ? 0 : each * processors;
 }
 
-// Launches a kernel. The parameters of the kernel are pointers to the arguments and results, followed by the numbers.
-// `size` is the number of elements of the first result per call. If the result is larger, the calls form a batch, and
-// the grid has one row of blocks per call. If `at_once` is true, the launch is cooperative. The driver rejects a
-// cooperative launch whose blocks cannot all run at the same time, because these blocks would wait for each other
-// forever.
+// Launches a kernel. The parameters of the kernel are pointers to the arguments and results, followed by `numbers`.
+// `size` is the number of elements that one call writes to the first result. If this result has more elements, several
+// calls form a batch, and the grid has one row of blocks per call. If `at_once` is true, the launch is cooperative. The
+// driver rejects a cooperative launch whose blocks cannot all run at the same time, because these blocks would wait for
+// each other forever.
 static ffi::Error Launch(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                          std::string_view kernel, int32_t blocks, int32_t threads, int64_t size,
                          ffi::Span<const int32_t> numbers, bool at_once) {

@@ -23,8 +23,8 @@ FUNCTION float smallest_of_warp(float x) {
 #endif
 }
 
-// by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] contain the same points, in the two
-// orders in which the kernel reads them. Missing points are infinitely far away.
+// by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] contain the same points in different
+// orders, because the two stages of the search read them in different orders. Unused places contain points at infinity.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 nearest(const float* query, const float* by_member, const float* by_group, float* out, int n, int members) {
   const int lane = threadIdx.x % 32;

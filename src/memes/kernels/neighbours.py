@@ -22,11 +22,10 @@ from memes.kernels.source import written
 
 
 def nearest(query: Array, points: Array, count: int) -> Array:
-    """Return the squared distances [n, count] of `query[n, k]` to the nearest `points[h, k]`.
+    """Return the squared Euclidean distances [n, count] of `query[n, k]` to the nearest `points[h, k]`.
 
-    The Euclidean distances are in ascending order. Points with an infinite entry are ignored. If there
-    are fewer points than `count`, the remaining distances are infinite. No array of size n x h is
-    stored.
+    The distances are in ascending order. Points with an infinite entry are ignored. If there are fewer
+    points than `count`, the remaining distances are infinite. No array of size n x h is stored.
     """
     if points.shape[0] == 0:
         return jnp.full((query.shape[0], count), jnp.inf)
@@ -48,7 +47,7 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
     members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        # XLA fuses and vectorises this loop. On CPUs, XLA would compute a reduction member by member.
+        # XLA fuses and vectorises this loop. On CPUs, XLA would not vectorise a reduction over members.
         minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
         best = _smallest(minima, min(count, n_groups))[1]
         candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
@@ -105,7 +104,7 @@ def nearest_by_kernel(
 
 
 def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
-    """Return the kernel for the given numbers of dimensions, of neighbours and of queries per warp."""
+    """Return the kernel that finds `count` neighbours. Each warp processes `queries` queries."""
     source = (resources.files("memes.kernels") / "neighbours.cu").read_text()
     ahead = 1 if queries == QUERIES else EACH // 4  # with few warps, prefetching hides latency
     settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}

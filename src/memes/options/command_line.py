@@ -171,8 +171,8 @@ class Parsed(NamedTuple):
         task: Name of the task.
         make_task: Function that makes the task.
         make_algorithm: Function that makes the algorithm.
-        choice: Options of the command.
-        worker_options: Options of workers.
+        choice: Options of every command that starts runs.
+        worker_options: Options for workers that evaluate a Python simulator.
         host_options: Options of runs on several processes.
         running: Arguments of `memes.run`.
         observing: Settings of observers.
@@ -215,7 +215,7 @@ class Parsed(NamedTuple):
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         if name in PRESETS:
-            own = name  # a preset may be another preset with a fixed option
+            own = name  # `found.name` may differ, because a preset may call another preset
         else:
             own = name.rpartition(":")[2] if found.name == UNNAMED else found.name
         return replace(found, name=own, options=found.options or options)
@@ -238,12 +238,12 @@ def help_groups(options: Options) -> dict[str, Options]:
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
     """Parse TASK and options, in any order.
 
-    The task and the algorithm have additional options.
+    The options of the task and of the algorithm are also allowed.
 
     Args:
         words: Words of the command line after the command.
         program: The command, such as `memes run`.
-        changes: Further defaults, which override the defaults of the scale.
+        changes: Default values of options, which override the values of the scale.
     """
     own = run_options()
     shared = _all(own)
@@ -303,7 +303,7 @@ def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | Non
     """Return the first word that is neither a flag nor the value of an option, or None if there is none.
 
     At this point, the options of the task are unknown, so a word after an unknown option may be its
-    value. Such a word is returned only if there is no other candidate.
+    value. Such a word is returned only if there is no other positional word.
     """
     line = split(words, options)
     after = (value for flag in line.flags if flag.name not in options for value in flag.values)

@@ -25,7 +25,7 @@ from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 from memes.store.files import as_path
 
 Options = dict[str, Parameter]
-MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes in a file, and of dots in a line
+MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum bytes in a TOML file, and maximum dots in one of its lines
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
 # Wrong names of options, and the options that users probably mean. A command suggests only options that
 # the command has.
@@ -84,7 +84,7 @@ class CommandLine(NamedTuple):
 def split(words: Sequence[str], options: Mapping[str, Parameter]) -> CommandLine:
     """Split a command line into flags with their values, and positional words.
 
-    For a flag that is not among the options, the following word is treated as its value.
+    If a flag is not among the options, the word after it is treated as its value.
     """
     rest, found = deque(words), CommandLine([], [])
     while rest:
@@ -144,7 +144,10 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Return True if a word can be a further value of a flag. Some flags accept only numbers."""
+    """Return True if a word can be another value of a flag.
+
+    If the flag accepts only numbers, the word must be a number.
+    """
     kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
     numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
     if not numbers:
@@ -172,7 +175,7 @@ def _spelt(hint: Any) -> str:
 
 
 def _value(flag: Flag, hint: Any) -> Any:
-    """Return the value of a flag, or raise a `UsageError` with the flag, its value and its type."""
+    """Return the value of a flag, converted to its type. Raise a `UsageError` if it is invalid."""
     if _most_values(hint) == 0:
         require(not flag.values, f"{flag.word} takes no value, got '{' '.join(flag.values)}'")
         return not flag.word.startswith("--no-")
@@ -231,7 +234,7 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
     """Replace the defaults of options with the values of a scale, and then with the entries of a file.
 
-    A number of the scale is used only if it is smaller than the default.
+    A number in the scale replaces a default only if the number is smaller than the default.
     """
     found = {}
     for name, option in options.items():
@@ -414,7 +417,7 @@ def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """Return the last value of an option in a command line whose other options are not yet known."""
+    """Return the last value of an option in a command line. No other options need to be known."""
     return split(words, {}).value(option)
 
 

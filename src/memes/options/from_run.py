@@ -37,7 +37,7 @@ def task_from_run(run: Run, name: str | None = None, executor: Executor | None =
             record the name.
         executor: Executor that evaluates the task. By default, this process evaluates it.
     """
-    # The backend of the run may need a device that this machine does not have.
+    # This machine may not have the device that the original backend needs, so the backend is `auto`.
     task = _rebuilt_task(run.folder, run.config, name, executor, backend="auto")
     size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
     require(
@@ -110,7 +110,7 @@ def _rebuilt_task(
 
 
 def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str | None) -> str:
-    """Return a recorded name, or raise a `UsageError` for custom code that was not named again."""
+    """Return a recorded name. Raise a `UsageError` if it is custom code and `given` is None."""
     recorded: str = getattr(config, what)
     kind = "a task" if what == "task" else "an algorithm"
     whose = "is custom code" if is_own(recorded) else "reads other files or packages"
@@ -124,7 +124,7 @@ def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str |
 
 @contextmanager
 def _recorded_in(path: Path | None) -> Iterator[None]:
-    """Add the folder of the run to the message of a `UsageError` that is raised in the context."""
+    """Within the context, add the folder of the run to the message of each `UsageError`."""
     try:
         yield
     except UsageError as error:

@@ -123,7 +123,7 @@ def _offer(what: str, name: Any, kind: type) -> None:
 
 
 def _makes(kind: type, value: Any, module: ModuleType) -> bool:
-    """Return True if a value is a `kind`, or a function of the module that seems to return a `kind`."""
+    """Return True if a value has type `kind`, or is a function of the module that seems to return it."""
     if isinstance(value, kind):
         return True
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
@@ -139,7 +139,7 @@ def _makes(kind: type, value: Any, module: ModuleType) -> bool:
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
     try:
         inspect.signature(found)
-    except (TypeError, ValueError):  # raised if `found` is not callable or has no signature
+    except (TypeError, ValueError):  # `found` is not callable, or has no signature
         raise UsageError(f"{what} '{name}' must be {wanted}, got {type(found).__name__}") from None
     return found  # type: ignore[no-any-return]
 
@@ -165,8 +165,8 @@ def _file(what: str, where: str) -> ModuleType:
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # required by dataclasses, which look up their module
-    _files[where] = str(Path(where).absolute())  # the module may change the current folder
+    sys.modules[spec.name] = module  # dataclasses look up their module here
+    _files[where] = str(Path(where).absolute())  # absolute, as the module may change the folder
     sys.path.insert(0, str(Path(where).absolute().parent))  # as `python file.py` does
     spec.loader.exec_module(module)
     return module

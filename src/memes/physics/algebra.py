@@ -4,10 +4,10 @@ A number in the simulator has one of three types:
 
 - a Python float, a constant of the model;
 - a `Stacked` constant, which has one float for each of K isomorphic subtrees;
-- a `Value`, an array (or an expression of a code generator) that is known only at run time.
+- a `Value`, which is known only at run time. It is an array, or an expression of a code generator.
 
 Formulas may mix these types. Operations on constants are computed during tracing, and operations with a
-structural 0 or 1 are omitted. Therefore a general formula produces only the operations that the model
+constant 0 or 1 are omitted. Therefore a general formula produces only the operations that the model
 needs.
 """
 
@@ -188,8 +188,8 @@ maximum = _elementwise("maximum", np.maximum)
 def less(a: Scalar, b: Scalar) -> Condition:
     """Return the condition a < b.
 
-    The result is a bool for constants. For stacked constants, the result may be a mask of zeros and
-    ones.
+    For two floats, the condition is a bool. For a stacked constant and another constant, the condition
+    may be a mask of zeros and ones.
     """
     value = _first_value(a, b)
     if value is not None:

@@ -7,8 +7,8 @@ All backends trace the same function `step`, each with its own type of data:
     cuda     one CUDA kernel for all substeps, for NVIDIA GPUs (`cuda_backend.py`)
     native   vectorised C++, for CPUs (`native.py`)
 
-Internally, a state is a matrix [R, N] with one column per robot. The rows contain the entries (slots) of
-qpos, of qvel and of the warm start. A slot that represents K isomorphic subtrees has K rows.
+Internally, a state is a matrix [R, N] with one column per robot. A slot is an entry of qpos, of qvel or
+of the warm start. A slot that represents K isomorphic subtrees has K rows. All other slots have one row.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from memes.physics.solver import (
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
 
-# A function `(rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags)`, which does not change the rows of
-# failed robots.
+# A function `(rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags)` that advances robots. It does not
+# change the rows of failed robots.
 Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -66,7 +66,7 @@ def _spans(slots: Slots, start: int) -> tuple[tuple[tuple[int, int], ...], int]:
 
 
 def array_operations(xp: Any, copies: int, n: int) -> Operations:
-    """Return the operations on arrays, whose shape is [N] for the trunk and [K, N] for stacked parts."""
+    """Return operations on arrays, which have shape [K, N] for stacked subtrees, and [N] otherwise."""
 
     def total(data: Any) -> Any:
         return xp.sum(data, axis=0) if data.ndim == 2 else copies * data
@@ -112,13 +112,13 @@ def one_step(
 
 
 def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) -> list[Any]:
-    """Return the data of scalars, expanded to their full shape."""
+    """Expand the data of each scalar to shape [K, N] if it is stacked, and to shape [N] otherwise."""
     raw: list[Any] = [x.data if isinstance(x, Value) else x for x in scalars]
     return [of.fill(x, flag) for x, flag in zip(raw, stacked, strict=True)]
 
 
 def rolled(of: Operations) -> ControlFlow:
-    """Return control flow with XLA loops, which keep the program short."""
+    """Return a `ControlFlow` that repeats code by XLA loops, so that the program remains short."""
 
     def repeat(count: int, body: Body, start: Scalars, flags: Sequence[bool]) -> Scalars:
         def once(_: Any, data: list[Any]) -> list[Any]:
@@ -165,7 +165,7 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
 
 
 def _freeze(xp: Any, before: Any, after: Any, flags: Any) -> tuple[Any, Any]:
-    """Flag robots that fail in this step, and restore the rows of all failed robots."""
+    """Flag robots that fail in this step, and restore the previous rows of all failed robots."""
     failed = (flags > 0) | ~xp.all(xp.isfinite(after), axis=0)
     return xp.where(failed, before, after), failed.astype(flags.dtype)
 

@@ -71,8 +71,8 @@ def contacts_of(
 def _pairs(m: mujoco.MjModel, link_of: list[int]) -> dict[tuple[int, int], Parameters]:
     """Return the contact parameters of all pairs of geoms that may touch.
 
-    At least one geom of each pair moves. The parameters of explicit pairs replace the parameters that
-    follow from the geoms.
+    At least one geom of each pair moves. If the model has a `<pair>` element for two geoms, the
+    parameters of this element replace the parameters of the geoms.
     """
     pairs: dict[tuple[int, int], Parameters] = {}
     excluded = {tuple(sorted(divmod(int(s), 1 << 16))) for s in m.exclude_signature}
@@ -190,7 +190,7 @@ def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
 def impedance_of(
     m: mujoco.MjModel, solref: np.ndarray, solimp: np.ndarray, where: str, reasons: Reasons
 ) -> Impedance:
-    """Return the constraint parameters for the `solref` and `solimp` of the element `where`."""
+    """Return the constraint parameters for `solref` and `solimp`. `where` names the model element."""
     low, high, width, middle, power = map(float, solimp)
     low, high = np.clip([low, high], 1e-4, 0.9999)
     middle = float(np.clip(middle, 1e-4, 0.9999))
@@ -198,7 +198,7 @@ def impedance_of(
     reasons.unless(power == int(power), "a 'solimp' with a power that is not a whole number", where)
     if (solref > 0).any() and (solref <= 0).any():
         reasons.unless(False, "a 'solref' with one positive and one non-positive number", where)
-        solref = np.array([0.02, 1.0])  # MuJoCo's default, so that the checks can continue
+        solref = np.array([0.02, 1.0])  # continue the checks with MuJoCo's default
     if solref[0] > 0:
         safe = 0.0 if disabled(m, "refsafe") else 2 * float(m.opt.timestep)
         time_constant = max(float(solref[0]), safe)

@@ -20,14 +20,14 @@ class Row(NamedTuple):
     """A constraint: a contact with 1, 3, 4 or 6 components, a joint limit, or dry friction of a dof.
 
     Attributes:
-        jacobian: For each dof that affects the constraint, the velocity of each component that a unit
-            velocity of the dof causes.
-        stiffness: D in the problem (see `solver.py`), or 0 if the constraint is not active.
+        jacobian: For each dof that affects the constraint, a list with the velocities of all components
+            if the velocity of this dof is 1.
+        stiffness: The stiffness, called D in `solver.py`, or 0 if the constraint is not active.
         friction: Friction coefficients of a contact, one for each component except the first.
         reference: Negative reference acceleration of each component.
-        stacked: Whether the row represents K copies.
-        most: Maximum force of the dry friction of a dof, in both directions. None for contacts and
-            limits, which only push.
+        stacked: Whether the constraint represents one constraint in each of K isomorphic subtrees.
+        most: Maximum dry friction of a dof, in both directions. None for contacts and limits, which only
+            push.
     """
 
     jacobian: dict[int, list[Scalar]]
@@ -74,7 +74,7 @@ def usual_rows(
 
 
 def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scalar]) -> Row:
-    """Return the row of a contact, or of the nearest of several contacts that share a row."""
+    """Return the row of a contact. If there are several alternative contacts, use the nearest one."""
     seen = touch(tree, frames, *rivals)
     contact = rivals[0]
     last = tree.last_dof[contact.link]
@@ -122,7 +122,7 @@ def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: in
 def _soft(
     impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
 ) -> tuple[Scalar, list[Scalar]]:
-    """Return D and the negative reference acceleration, given the `violation` of the first component."""
+    """Return `stiffness` and `reference` of a row, given the `violation` of its first component."""
     r = _impedance(impedance, violation)
     stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
     reference = [impedance.damping * v for v in velocity]
@@ -186,7 +186,7 @@ def _offset(contact: Contact, centre: Centre) -> Vector:
 
 
 def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
-    """Return the condition that a robot is so close to a static shape that a contact can be active."""
+    """Return whether each robot is close enough to a static shape for an active contact."""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):
@@ -210,7 +210,7 @@ def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
 
 
 def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
-    """Return the contact of a ball with its static shape, or with the nearest of several shapes."""
+    """Return the contact of a ball with a static shape. If there are several, use the nearest shape."""
     ball = rivals[0]
     centre = _centre(tree, frames, ball)
     distance, normal = _gap(ball, _offset(ball, centre))
@@ -237,10 +237,10 @@ def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 
 
 def _away(contact: Contact, offset: Vector) -> Vector:
-    """Return the vector from a box, a capsule's axis or a sphere's centre to the ball's centre.
+    """Return a vector from a static shape to the centre of a ball.
 
-    For a box or an axis, the vector starts at the point nearest to the ball. For a box, the vector is in
-    the frame of the box.
+    For a sphere, the vector starts at the centre. For a capsule, it starts at the nearest point of the
+    axis. For a box, it starts at the nearest point of the box, and is in the frame of the box.
     """
     if contact.shape == "box":
         local = la.apply_transposed(contact.frame, offset)
@@ -280,8 +280,8 @@ def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 def _frame(normal: Vector, along: Vector | None) -> Matrix:
     """Return the normal and two tangents, as in MuJoCo.
 
-    The first tangent is the part of `along` that is orthogonal to the normal. If `along` is None, the y
-    axis is used, or the z axis if the normal is close to the y axis.
+    The first tangent is the part of `along` that is orthogonal to the normal. By default, `along` is the
+    y axis. If the normal is close to the y axis, the default is the z axis.
     """
     if along is None:
         flat = la.less(la.absolute(normal[1]), 0.5)

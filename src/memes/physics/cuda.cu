@@ -23,8 +23,8 @@ FUNCTION V least(V a, V b) { return a < b || a != a ? a : b; }
 FUNCTION V greatest(V a, V b) { return a > b || a != a ? a : b; }
 #endif
 #if defined(__CUDA_ARCH__)
-// The approximate instructions have an error of 1 ulp. Exact division needs eight instructions, but also supports
-// divisors near 2^128.
+// The approximate instructions have an error of one unit in the last place. Exact division needs eight instructions.
+// Unlike the approximation, exact division supports divisors near 2^128.
 FUNCTION V quotient(V a, V b) { V r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b)); return a * r; }
 FUNCTION V root(V a) { V r; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 #else
@@ -58,9 +58,9 @@ advance(const float* rows, const float* failed, const float* controls, float* ou
   out_failed += (size_t)blockIdx.y * n;
   auto place = [&](int row) { return (size_t)row * n + column; };
 
-  // Returns the sum over the legs of a robot, with the same result in the threads of all legs. Pairs of threads add
-  // each other's values as long as the number of legs can be halved. Then the remaining sums are added in a fixed
-  // order.
+  // Returns the sum over the legs of a robot. The result is the same in the threads of all legs. As long as the number
+  // of partial sums is even, pairs of threads add their partial sums. Then the remaining partial sums are added in a
+  // fixed order.
   auto total = [&](V x) {
     int period = COPIES;
 #pragma unroll

@@ -21,7 +21,7 @@ from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
-THREADS = 128  # threads per block: four warps share the instruction fetches of a long program
+THREADS = 128  # threads per block; the four warps of a block share instruction fetches
 WARP = 32
 
 

@@ -244,7 +244,7 @@ def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
 
 
 def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
-    """Return all links with a parent, from the leaves to the root, each with its parent and a `Flow`."""
+    """Return `(link, parent, flow)` for each link with a parent, from the leaves to the root."""
     return [
         (k, model.links[k].parent, Flow(tree))
         for k in range(len(model.links) - 1, -1, -1)

@@ -68,7 +68,8 @@ class GeneratedCode:
 
     Attributes:
         lines: Lines of code, which form the body of a step.
-        constants: Name of each stacked constant, by its values. The source must define these constants.
+        constants: A mapping from the values of each stacked constant to the constant's name. The C++
+            source must define these constants.
     """
 
     def __init__(self) -> None:
@@ -127,7 +128,7 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Append both alternatives. The code skips an alternative that no robot of a group needs.
+        """Append code for both alternatives. An alternative that no robot of a group needs is skipped.
 
         A group consists of the robots in a vector or in a warp.
         """

@@ -167,9 +167,9 @@ class Engine:
         return np.float64 if self.backend == "numpy" else np.float32
 
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
-        # Index of the first row for each entry of MuJoCo's vector.
+        # For each entry of MuJoCo's vector, `first` is the index of its first row.
         _, first = np.unique(order, return_index=True)
-        # XLA fuses accesses to single rows, whereas a gather would be a separate kernel.
+        # XLA fuses accesses to single rows. Indexing with an array would need a separate kernel.
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
         return found
 

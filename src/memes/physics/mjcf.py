@@ -14,8 +14,8 @@ INTEGRATORS = {
 }
 SAME_POSE = int(mujoco.mjtSameFrame.mjSAMEFRAME_BODY)
 SAME_ROTATION = (SAME_POSE, int(mujoco.mjtSameFrame.mjSAMEFRAME_BODYROT))
-MIN_WEIGHT = 1e-15  # mjMINVAL in MuJoCo
-# These two types of transmission are equivalent for slides and hinges.
+MIN_WEIGHT = 1e-15  # This is the constant mjMINVAL of MuJoCo.
+# These two types of transmission are equivalent for slide joints and hinge joints.
 ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
 SIMPLE_INPUTS = (0, int(mujoco.mjtCtrlInput.mjINPUT_POS), int(mujoco.mjtCtrlInput.mjINPUT_VEL))
@@ -23,7 +23,7 @@ NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIA
 
 
 def disabled(m: mujoco.MjModel, feature: str) -> bool:
-    """Return True if the model disables a feature by a <flag>."""
+    """Return True if a flag of the model disables a feature."""
     return bool(m.opt.disableflags & int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{feature.upper()}")))
 
 
@@ -42,9 +42,9 @@ def rotation_of(quaternion: np.ndarray) -> np.ndarray:
 
 
 def pose_of_inertia(m: mujoco.MjModel, body: int) -> Placed:
-    """Return the pose of a body's inertia in the frame of the body.
+    """Return the pose of a body's inertial frame in the frame of the body.
 
-    If the pose is close to the frame of the body, MuJoCo uses the frame of the body (`body_sameframe`).
+    If the pose is close to the identity, MuJoCo uses the identity (`body_sameframe`).
     """
     same = m.body_sameframe[body]
     rotation = np.eye(3) if same in SAME_ROTATION else rotation_of(m.body_iquat[body])
@@ -52,7 +52,7 @@ def pose_of_inertia(m: mujoco.MjModel, body: int) -> Placed:
 
 
 def floats(values: np.ndarray) -> tuple[float, ...]:
-    """Convert values to Python floats, and replace rounding errors by 0."""
+    """Convert values to Python floats, and replace values below 1e-12 in magnitude by 0."""
     return tuple(0.0 if abs(x) < 1e-12 else float(x) for x in values)
 
 
@@ -67,7 +67,7 @@ def shape_name(kind: int) -> str:
 
 
 def name_of(m: mujoco.MjModel, kind: str, i: int) -> str:
-    """Return the name of an element, or "#" and its number if it has no name."""
+    """Return the name of an element, or "#" followed by its index if it has no name."""
     objects = {
         "body": mujoco.mjtObj.mjOBJ_BODY,
         "site": mujoco.mjtObj.mjOBJ_SITE,

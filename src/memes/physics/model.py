@@ -28,7 +28,7 @@ class Impedance(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The range of a joint. The constraint is active at positions within `margin` of an end."""
+    """The range of a joint. The constraint is active within `margin` of either end of the range."""
 
     low: Scalar
     high: Scalar
@@ -47,8 +47,9 @@ class DryFriction(NamedTuple):
 class Joint(NamedTuple):
     """A joint of a link.
 
-    `qpos` and `dof` are the joint's first indices in MuJoCo's vectors, and `reference` is its zero
-    position. The total force of its actuators is clipped to `drive_range`.
+    `qpos` and `dof` are the joint's first indices in the position vector and in the velocity vector.
+    `reference` is the joint's entry in MuJoCo's `qpos0`. The total force of the joint's actuators is
+    clipped to `drive_range`.
     """
 
     kind: str
@@ -86,16 +87,15 @@ class Link(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Definition of one contact point of a geom with a plane (see `surfaces.py`).
+    """One contact point between a geom and a plane (see `surfaces.py`).
 
     Attributes:
         kind: Type of the geom: `box`, `cylinder` or `ellipsoid`.
-        size: Half sizes of a box, radius and half length of a cylinder, or half axes of an ellipsoid.
+        size: Half sizes of a box, radius and half length of a cylinder, or semi-axes of an ellipsoid.
         axes: Axes of the geom in the frame of the link, as columns.
-        which: Selection of the point, as a vector. For a box, the entries are the signs of the
-            coordinates of a corner. For a cylinder, the first two entries are the cosine and sine of the
-            angle from the lowest point of the rim. The third entry is 1 for the lower rim or -1 for the
-            upper rim.
+        which: Vector that selects the point. For a box, the entries are the signs of the coordinates of
+            a corner. For a cylinder, the first two entries are the cosine and sine of the angle from the
+            lowest point of the rim. The third entry is 1 for the lower rim or -1 for the upper rim.
     """
 
     kind: str
@@ -105,17 +105,19 @@ class Surface(NamedTuple):
 
 
 class Contact(NamedTuple):
-    """A ball of a link that can touch a static shape.
+    """A possible contact between a moving geom and a static shape.
+
+    A sphere, or one end of a capsule, is treated as a ball. A box, a cylinder or an ellipsoid has a
+    `surface` instead.
 
     Attributes:
-        name: Names of both geoms.
+        name: Names of the two geoms.
         link: Index of the link.
-        position: Centre of the ball in the frame of the link. If there is a `surface`, it is the centre
-            of the geom.
-        radius: Radius of the ball. If there is a `surface`, it is 0.
-        axis: For a ball at an end of a capsule, the axis of the capsule, which determines the first
-            tangent of the contact. None for other geoms.
-        surface: The contact point of a box, a cylinder or an ellipsoid. None for other geoms.
+        position: Centre of the ball, or of the geom with a `surface`, in the frame of the link.
+        radius: Radius of the ball, or 0 for a geom with a `surface`.
+        axis: Axis of the capsule, which determines the first tangent of the contact. None for other
+            geoms.
+        surface: Contact point of a box, a cylinder or an ellipsoid. None for other geoms.
         shape: Type of the static shape: `plane`, `sphere`, `capsule` or `box`.
         place: Centre of the static shape, or a point of the plane.
         frame: Axes of the static shape, as columns. Column 2 is the normal of a plane, or the axis of a
@@ -124,7 +126,7 @@ class Contact(NamedTuple):
         dimensions: Number of components of the contact force: 1, 3, 4 or 6.
         friction: Coefficients for all components except the normal force: two for sliding, one for
             spinning about the normal, and two for rolling.
-        margin: Distance below which the contact is active.
+        margin: Distance between the geom and the shape below which the contact is active.
         weight: Inverse weight of the contact in MuJoCo's constraint problem.
         impedance: Parameters of the soft constraint.
     """

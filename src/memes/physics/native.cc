@@ -1,4 +1,4 @@
-// Simulates robots on CPUs, with W robots per vector. XLA calls this code.
+// Simulates robots on CPUs. Each SIMD vector contains one value for each of W robots. XLA calls this code.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"

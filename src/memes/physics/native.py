@@ -19,7 +19,10 @@ from memes.physics.stacking import StackedModel
 
 
 def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
-    """Return the native backend, which uses all cores. The model must have no stacked subtrees."""
+    """Return the native backend, which uses all cores.
+
+    The model must not contain stacked subtrees (see `stacking.py`).
+    """
     assert folded.tree.copies == 1, "the native backend unrolls every subtree"
     name = native_target(native_source(folded, fidelity, substeps), "Step", "backend 'native'")
     order = [i for slot in folded.layout.controls for i in slot]

@@ -13,7 +13,7 @@ import numpy as np
 from memes.physics.algebra import Scalar, Stacked
 from memes.physics.model import Contact, Model
 
-# Contacts of one ball that share a constraint, because at most one of them can be active at a time.
+# Contacts of one ball share a constraint if at most one of them can be active at a time.
 Rivals = tuple[Contact, ...]
 
 
@@ -28,7 +28,7 @@ def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
 
 
 def _rivals(contacts: list[Contact]) -> list[Rivals]:
-    """Group contacts that exclude each other. Each contact joins the first possible group."""
+    """Divide contacts into groups in which at most one contact can be active at a time."""
     groups: list[list[Contact]] = []
     for contact in contacts:
         for group in groups:
@@ -41,10 +41,10 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 
 def _exclude(a: Contact, b: Contact) -> bool:
-    """Return True if two contacts belong to the same ball and exclude each other.
+    """Return True if two contacts of one ball cannot be active at the same time.
 
-    The ball cannot touch the shapes of both contacts at the same time, because the shapes are too far
-    apart. Apart from names and shapes, the data of both contacts must be equal.
+    The shapes must be too far apart for the ball to touch both. Apart from names and shapes, the data of
+    both contacts must be equal.
     """
     same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
     return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))

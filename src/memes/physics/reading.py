@@ -92,7 +92,7 @@ def _points(
 
 
 def _links(m: mujoco.MjModel, reasons: Reasons) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
-    """Return the links, and for each body its link (-1 for the world) and its pose in this link."""
+    """Return the links, the link of each body (-1 for the world), and each body's pose in its link."""
     links: list[dict[str, Any]] = []
     link_of = [-1] * m.nbody
     placed = [Placed(np.eye(3), np.zeros(3))] * m.nbody
@@ -155,7 +155,7 @@ def _joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> Joint:
 
 
 def _inertia(m: mujoco.MjModel, bodies: list[int], placed: list[Placed]) -> dict[str, Any]:
-    """Return the mass, centre and principal inertia of bodies that are welded together."""
+    """Return the mass, the centre of mass and the principal inertia of a group of welded bodies."""
     mass = m.body_mass[bodies]
     poses = [(placed[b], pose_of_inertia(m, b)) for b in bodies]
     rotations = [body.rotation @ inner.rotation for body, inner in poses]

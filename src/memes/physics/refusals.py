@@ -54,7 +54,8 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# MuJoCo's flags that are supported, and flags that have no effect in this simulator, with the reason.
+# `OBEYED` lists MuJoCo's flags that the simulator supports. `WITHOUT_EFFECT` explains why other flags
+# have no effect in the simulator.
 OBEYED = (
     "constraint",
     "equality",
@@ -82,7 +83,7 @@ WITHOUT_EFFECT = {
     "fwdinv": "it compares forward with inverse dynamics",
     "invdiscrete": "it concerns inverse dynamics",
 }
-# Unsupported features are allowed if a flag disables them.
+# A model may use these unsupported features if one of the flags disables them.
 _UNLESS_DISABLED = {
     "tendon_limited": ("constraint", "limit"),
     "tendon_frictionloss": ("constraint", "frictionloss"),
@@ -96,7 +97,7 @@ ADAPTERS = (
 
 
 class Reasons:
-    """Collection of the unsupported features of a model, and of the elements that use them."""
+    """The unsupported features of a model, with the elements that use them."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[str]] = {}
@@ -104,7 +105,7 @@ class Reasons:
     def unless(self, condition: Any, what: str, where: str = "", option: str = "") -> None:
         """Record the unsupported feature `what` of the element `where`, unless the condition is true.
 
-        `option` is the option with which the simulator ignores the feature.
+        `option` is a setting that makes the simulator ignore the feature.
         """
         if not condition:
             self._found.setdefault((what, option), []).append(where)

@@ -12,7 +12,7 @@ edges:
 - Dry friction of a dof with force limit f has one edge with the cost s(e) = c e - 1/2 c^2 / D (Huber),
   where c is D e clipped to [-f, f].
 
-M + J'DJ has the sparsity of the tree, so each iteration requires only one sparse factorisation.
+M + J'DJ is as sparse as M (see `tree.py`), so each iteration requires only one sparse factorisation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
-# For dry friction, the line search rejects steps that end near the far end of the bracket. `FAR_END` is
-# the share of the bracket that counts as near.
+# With dry friction, the line search rejects a step that ends too close to the far end of the bracket.
+# `FAR_END` is the minimum distance, as a share of the bracket's length.
 FAR_END = 1 / 16
 
 
@@ -45,8 +45,8 @@ class Iterate(NamedTuple):
 
     Attributes:
         acceleration: The acceleration a.
-        residual: M a - force, in shares (see `tree.shares`).
-        components: J a - a_ref of each row.
+        residual: The vector M a - force, divided into shares (see `tree.shares`).
+        components: The vector J a - a_ref of each constraint.
     """
 
     acceleration: list[Scalar]
@@ -79,8 +79,8 @@ class ControlFlow(NamedTuple):
 
     Attributes:
         repeat: A function `(count, body, start, stacked) -> scalars` that applies the body `count`
-            times. `stacked` contains one flag per scalar. The flag is True for scalars that represent K
-            copies.
+            times. `stacked` contains one flag per scalar, which is True if the scalar has one value per
+            stacked subtree.
         branch: A function `(condition, then, otherwise) -> scalars` that selects an alternative for each
             robot. If the condition is false, both alternatives give correct results, and `otherwise` is
             cheaper.
@@ -131,7 +131,7 @@ def constrained(
 
 
 def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
-    """Convert the components of a row to its edges."""
+    """Return the edges of a constraint, computed from its components."""
     if len(u) == 1:
         return list(u)
     along = [f * x for f, x in zip(row.friction, u[1:], strict=True)]
@@ -139,7 +139,7 @@ def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
-    """Convert edges to components by the transpose of `edges`."""
+    """Apply the transpose of the linear function `edges` to x."""
     if len(x) == 1:
         return list(x)
     sums = [a + b for a, b in zip(x[::2], x[1::2], strict=True)]
@@ -148,7 +148,7 @@ def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _pull(row: Row, e: Scalar) -> tuple[Scalar, Scalar]:
-    """Return s'(e) and s''(e) of a friction row. s''(e) is D below the force limit, and 0 otherwise."""
+    """Return s'(e) and s''(e) of dry friction. s''(e) is D below the force limit, and 0 otherwise."""
     assert row.most is not None
     wanted = row.stiffness * e
     inside = la.less(la.absolute(wanted), row.most)
@@ -189,7 +189,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """Add up the terms of all rows, including all K copies of the stacked rows."""
+    """Add up the terms of all constraints, including every copy of stacked constraints."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):
@@ -226,7 +226,7 @@ def _constraint_force(tree: Tree, rows: list[Row], components: list[list[Scalar]
 
 
 def _spread(tree: Tree, row: Row, push: list[Scalar], force: dict[int, Scalar], flow: Flow) -> None:
-    """Add the product J' push of one row to the forces on the degrees of freedom."""
+    """Add the force of one constraint, J' push, to the forces on the degrees of freedom."""
     for d, entries in row.jacobian.items():
         crosses = row.stacked and not tree.stacked[d]
         flow.add(force, d, la.dot(entries, push), crosses=crosses)
@@ -271,7 +271,7 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
 
 
 def _curvature(row: Row, active: list[Scalar]) -> dict[int, list[Scalar]]:
-    """Return E' diag(active) E times each dof's Jacobian column, where E maps components to edges."""
+    """Return E' diag(active) E j for each Jacobian column j. The matrix E maps components to edges."""
     if len(active) == 1:
         return {d: [active[0] * entries[0]] for d, entries in row.jacobian.items()}
     first, second = active[::2], active[1::2]

@@ -20,7 +20,7 @@ Slots = tuple[tuple[int, ...], ...]
 
 
 class Layout(NamedTuple):
-    """Indices in MuJoCo's vectors: K indices for each stacked scalar, and one for each other scalar."""
+    """Indices of scalars in MuJoCo's vectors. Stacked scalars have K indices, and others have one."""
 
     qpos: Slots
     dofs: Slots
@@ -57,9 +57,10 @@ def stacked(model: Model) -> StackedModel:
 
 
 def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
-    """Return the number of copies with which the most dofs are stacked, and the families of subtrees.
+    """Return the number of copies K, and all families of K subtrees.
 
-    A family consists of isomorphic sibling subtrees. A subtree is a list of links.
+    A family consists of isomorphic sibling subtrees. A subtree is a list of links. K is chosen so that
+    as many dofs as possible are stacked.
     """
     children: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(model.links):
@@ -132,7 +133,8 @@ def _assemble(model: Model, groups: list[list[int]], copies: int) -> StackedMode
     links: list[Link] = []
     qpos: list[tuple[int, ...]] = []
     dofs: list[tuple[int, ...]] = []
-    of_joint: dict[int, tuple[int, int]] = {}  # first dof in the model -> (qpos slot, dof slot)
+    # Maps the first dof of a joint in `model` to the joint's first position and dof in the new model.
+    of_joint: dict[int, tuple[int, int]] = {}
     for group in groups:
         merged = _merge([model.links[i]._replace(parent=0, joints=()) for i in group])
         joints = []

@@ -18,7 +18,7 @@ from memes.physics.tree import Sparse, Tree
 
 
 class Phase(NamedTuple):
-    """Position, velocity, and the acceleration that warm-starts the next solution."""
+    """Position, velocity, and the acceleration from which the solver starts."""
 
     qpos: list[Scalar]
     qvel: list[Scalar]
@@ -117,7 +117,7 @@ def _rk4(
 
     Rotations are integrated in their tangent space. A loop computes the four stages, so that the program
     contains the code of only one stage. The state of a stage consists of a position, a velocity and the
-    rotation since the start. The weights of the stages are proportional to 1, 2, 2 and 1.
+    rotation since the start of the timestep. The weights of the stages are proportional to 1, 2, 2, 1.
     """
     dt, nq, nv = model.timestep, model.nq, model.nv
 
@@ -153,7 +153,7 @@ def _rk4(
 
 
 def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
-    """Return one flag per entry of qpos, which is True if the entry represents K copies."""
+    """Return one flag per entry of qpos, which is True if the entry is stacked."""
     flags = [False] * model.nq
     for joint in _joints(model):
         for k in range(QPOS_SIZE[joint.kind]):
@@ -184,8 +184,9 @@ def _joints(model: Model) -> list[Joint]:
 
 
 def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[Scalar]:  # type: ignore[no-untyped-def]
-    """Convert the angular part of each free joint between body axes and world axes with `turn`.
+    """Convert the angular part of each free joint between body axes and world axes.
 
+    `turn` is `apply` for conversion to world axes, and `apply_transposed` for conversion to body axes.
     States contain the angular parts in body axes, but the dynamics use world axes.
     """
     turned = list(x)
@@ -199,7 +200,7 @@ def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[S
 def integrate_position(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: Scalar
 ) -> list[Scalar]:
-    """Return the positions after a motion with constant velocity for the time dt."""
+    """Return the positions after motion at a constant velocity for a time dt."""
     moved = list(qpos)
     for joint in _joints(model):
         q, d = joint.qpos, joint.dof

@@ -1,9 +1,11 @@
 """Contact points of boxes, cylinders and ellipsoids with a plane.
 
-In MuJoCo, a box has contacts at its four lower corners, and an ellipsoid has a contact at its lowest
-point. A cylinder has four contacts. One contact is at the lowest point, which is on the lower rim. One
-contact is at the corresponding point of the upper rim. Two contacts are on the lower rim at 120 degrees
-from the lowest point.
+In MuJoCo, a geom touches a plane at the following points:
+
+- A box touches the plane at its four lower corners.
+- An ellipsoid touches the plane at its lowest point.
+- A cylinder has four contact points: the lowest point of the lower rim, the corresponding point of the
+  upper rim, and two points of the lower rim at 120 degrees from the lowest point.
 """
 
 from __future__ import annotations

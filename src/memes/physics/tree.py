@@ -1,4 +1,4 @@
-"""The tree of degrees of freedom, and linear algebra that preserves its sparsity.
+"""The tree of degrees of freedom, and linear algebra for matrices with the same sparsity.
 
 Row d of a sparse matrix belongs to the degree of freedom (dof) d. The row has entries only in the
 columns of d and of the ancestors of d. The mass matrix M has this form. The Newton matrix M + J'DJ also
@@ -75,7 +75,7 @@ def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
 
 
 def total(tree: Tree, x: Scalar) -> Scalar:
-    """Return the sum of x over the K copies of a stacked part."""
+    """Return the sum of x over all copies."""
     if tree.copies == 1:
         return x
     if isinstance(x, Value):
@@ -86,8 +86,8 @@ def total(tree: Tree, x: Scalar) -> Scalar:
 class Flow:
     """Accumulator for sums towards the root.
 
-    An accumulator collects the contributions of stacked parts to the trunk, so that the sum over the
-    copies is computed only once.
+    The accumulator collects the contributions of stacked dofs to all other dofs. It then computes only
+    one sum over the copies per entry.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -95,12 +95,12 @@ class Flow:
         self._crossing: dict[Any, Scalar] = {}
 
     def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Add x to `into[key]`. If x crosses from a stacked part to the trunk, `settle` adds it."""
+        """Add x to `into[key]`. If `crosses` is True, x is added later, by `settle`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) + x
 
     def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Subtract x from `into[key]`. If x crosses to the trunk, `settle` subtracts it, as in `add`."""
+        """Subtract x from `into[key]`. If `crosses` is True, x is subtracted later, by `settle`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) - x
 
@@ -112,13 +112,13 @@ class Flow:
 
 
 def _trunk_first(tree: Tree) -> list[int]:
-    """Return all degrees of freedom, with those of the trunk before all stacked ones."""
+    """Return all degrees of freedom. Stacked degrees of freedom are last."""
     dofs = range(len(tree.ancestors))
     return [d for d in dofs if not tree.stacked[d]] + [d for d in dofs if tree.stacked[d]]
 
 
 def factor(tree: Tree, matrix: Sparse, flow: Flow | None = None) -> tuple[Sparse, dict[int, Scalar]]:
-    """Return L and 1/D with matrix = L'DL, after adding the contributions in `flow` to the matrix."""
+    """Return L and 1/D, where L'DL is the matrix plus the contributions that `flow` collected."""
     lower: Sparse = dict(matrix)
     inverse: dict[int, Scalar] = {}
     flow, settled = flow or Flow(tree), False
@@ -146,7 +146,7 @@ def solve(
     b: Sequence[Scalar],
     flow: Flow | None = None,
 ) -> list[Scalar]:
-    """Solve L'DL x = b, after adding the contributions in `flow` to b."""
+    """Add the contributions that `flow` collected to b, and solve L'DL x = b."""
     lower, inverse = factors
     x: dict[int, Scalar] = dict(enumerate(b))
     flow, settled = flow or Flow(tree), False
@@ -180,8 +180,8 @@ def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
 def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
     """Split a vector with one entry per degree of freedom into shares.
 
-    An entry of the trunk is split into one share per copy, so that the shares add up to the entry. This
-    function makes the shares equal. Entries of stacked dofs do not change.
+    Entries of dofs that are not stacked are divided by the number of copies, so that the sum over all
+    copies is the original entry. Entries of stacked dofs do not change.
     """
     return [
         part if stacked else (1 / tree.copies) * part
@@ -190,5 +190,5 @@ def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Compute the inner product of the vectors a and b. The vector b is given in shares."""
+    """Compute the inner product of a and b. The vector b is given in shares (see `shares`)."""
     return total(tree, dot(a, b))

@@ -1,9 +1,9 @@
-"""Published algorithms, composed of the parts of this package, with the papers' hyper-parameters.
+"""Published algorithms with the hyper-parameters of the papers, built from the parts of this package.
 
 Each algorithm is a dataclass. Its fields are the options, and its method `build` composes the algorithm
 for a task. `PRESETS` contains the presets by name. The functions of this module accept the fields as
-keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)` with the name and
-the options of the algorithm, so that runs can record them.
+keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)`. The result also
+contains the name and the options of the algorithm, which runs record.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ class CmaMega:
         lanes: Number of solutions, each with a separate distribution.
         samples: Number of samples per solution and generation. Samples and solutions are offered to the
             archive.
-        sigma: Initial standard deviation of the coefficients, in units of genotype entries.
-        step_size: Learning rate of the optimiser of the solutions.
-        optimiser: Optimiser of the solutions: sgd or adam.
+        sigma: Initial standard deviation of the coefficients, in the units of the genotype.
+        step_size: Learning rate of the optimiser that updates the solutions.
+        optimiser: Optimiser that updates the solutions: sgd or adam.
     """
 
     lanes: int = 1
@@ -70,9 +70,9 @@ class CmaMaega:
         lanes: Number of solutions, each with a separate distribution.
         samples: Number of samples per solution and generation. Samples and solutions are offered to the
             archive.
-        sigma: Initial standard deviation of the coefficients, in units of genotype entries.
-        step_size: Learning rate of the optimiser of the solutions.
-        optimiser: Optimiser of the solutions: sgd or adam.
+        sigma: Initial standard deviation of the coefficients, in the units of the genotype.
+        step_size: Learning rate of the optimiser that updates the solutions.
+        optimiser: Optimiser that updates the solutions: sgd or adam.
         threshold_rate: Learning rate of the thresholds, a.
         threshold_min: Initial threshold of each cell. The default is the task's min_fitness.
     """

@@ -67,7 +67,7 @@ class Dns:
     Attributes:
         batch: Number of offspring per generation.
         population_size: Number of individuals in the population.
-        neighbours: Number of nearest fitter individuals in the score, k.
+        neighbours: Number k of fitter individuals from which a score is computed.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the variation along the line between two parents.
     """
@@ -126,7 +126,7 @@ class MapElitesSampling:
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractMe:
-    """Extract-ME: MAP-Elites that evaluates individuals of a deep archive again.
+    """Extract-ME: MAP-Elites that keeps several individuals per cell and evaluates some of them again.
 
     Each cell keeps up to `depth` individuals, ordered by the mean fitness `(f_1 + ... + f_n) / n` of
     their n evaluations. In each generation, a share of the evaluations is used to evaluate individuals
@@ -271,7 +271,7 @@ class CmaMae:
 
 @dataclass(frozen=True, kw_only=True)
 class PgaMe:
-    """PGA-ME: random variation of elites, and policy-gradient steps from elites with a learned critic.
+    """PGA-ME: random variation of elites, and policy-gradient steps that use a learned critic.
 
     A policy-gradient step increases the mean of `Q(s, a(s))` over observations s from past episodes.
     Here a(s) is the action of the offspring, and Q is the critic, which TD3 trains together with a
@@ -280,7 +280,7 @@ class PgaMe:
 
     Attributes:
         batch: Number of offspring per generation.
-        proportion_gradient: Share of the offspring from policy gradients, including the greedy actor.
+        proportion_gradient: Share of offspring made by policy gradients, including the greedy actor.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the variation along the line between two parents.
         gradient_steps: Number of policy-gradient steps from an elite to its offspring.

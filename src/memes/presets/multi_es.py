@@ -26,11 +26,12 @@ Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 class Memes:
     """MEMES: lanes of evolution strategies that maximise fitness or novelty, and are reset when stale.
 
-    The mean m of a lane follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples
-    `m + s e_i`. The utilities u_i are the centred ranks of the samples by fitness (exploit lanes) or by
-    novelty (explore lanes). The novelty of a feature is its mean distance to the k nearest features in
-    the history. Reference: Flageat, Lim and Cully, Enhancing MAP-Elites with Multiple Parallel Evolution
-    Strategies, GECCO 2024, arXiv:2303.06137.
+    A lane with the mean m draws M samples `m + s e_i`, with the noise e_i and the standard deviation s.
+    The mean follows the gradient estimate `sum_i u_i e_i / (M s)`. The utilities u_i are the centred
+    ranks of the samples by fitness (exploit lanes) or by novelty (explore lanes). The novelty of a
+    feature is its mean distance to the k nearest features in the history. Reference: Flageat, Lim and
+    Cully, Enhancing MAP-Elites with Multiple Parallel Evolution Strategies, GECCO 2024,
+    arXiv:2303.06137.
 
     Attributes:
         lanes: Total number of evolution strategies (exploit and explore lanes).
@@ -45,7 +46,7 @@ class Memes:
         reset_every: Number of generations after which each lane is reset, regardless of its progress. If
             given, stale_budget is ignored.
         offer_samples: Whether to offer samples to the archive in addition to means.
-        neighbours: Number of nearest features in the novelty score.
+        neighbours: Number of nearest features from which novelty is computed.
         fifo_size: Number of features in the fifo history.
     """
 
@@ -104,10 +105,10 @@ class MemesSequential:
 
     Attributes:
         lanes: Number of evolution strategies.
-        every: Number of generations for which the lanes explore or exploit before they change.
+        every: Number of generations per phase, in which all lanes explore or all lanes exploit.
         search: Search distribution of each lane.
         candidates: How candidates for the archive are evaluated.
-        neighbours: Number of nearest features in the novelty score.
+        neighbours: Number of nearest features from which novelty is computed.
         fifo_size: Number of features in the fifo history.
     """
 
@@ -162,7 +163,7 @@ class MemesHybrid:
             once.
         stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
             the lane is reset.
-        neighbours: Number of nearest features in the novelty score.
+        neighbours: Number of nearest features from which novelty is computed.
         fifo_size: Number of features in the history on uncertain tasks.
     """
 

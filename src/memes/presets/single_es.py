@@ -19,8 +19,9 @@ from memes.validation import check_fields
 class SingleEs:
     """ES: one evolution strategy that maximises fitness and is never reset.
 
-    The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
-    utilities u_i are the centred ranks of the samples. The archive does not affect the search.
+    There are M samples `m + s e_i`, with the mean m, the noise e_i and the standard deviation s. The
+    mean follows the gradient estimate `sum_i u_i e_i / (M s)`. The utilities u_i are the centred ranks
+    of the samples. The archive does not affect the search.
     Reference: Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning,
     2017, arXiv:1703.03864.
 
@@ -44,13 +45,13 @@ class SingleEs:
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """A population of means. In each generation, one mean is sampled.
+    """A population of means. Each generation draws samples around one of the means.
 
     Attributes:
         population_size: Number of means. In each generation, one mean is drawn according to its novelty.
         search: Search distribution of each mean.
         candidates: How candidates for the archive are evaluated.
-        neighbours: Number of nearest features in the novelty score.
+        neighbours: Number of nearest features from which novelty is computed.
     """
 
     population_size: int = 5
@@ -80,7 +81,7 @@ class Means:
 
 @dataclass(frozen=True, kw_only=True)
 class NsEs:
-    """NS-ES: a population of means that maximise novelty. In each generation, one mean is sampled.
+    """NS-ES: a population of means that maximise novelty. Each generation updates one of the means.
 
     The novelty of a feature is its mean distance to the k nearest features found so far. A mean is drawn
     with a probability proportional to its novelty. Reference: Conti et al., Improving Exploration in
@@ -127,9 +128,9 @@ class NsrEs:
 class NsraEs:
     """NSRA-ES: like NSR-ES, but the weight of novelty rises if the best fitness does not improve.
 
-    The utility of a sample is `w r + (1 - w) n`, as in NSR-ES. The weight w of the fitness rises by a
-    step in each generation that improves the best fitness. It falls by a step after `patience`
-    generations without improvement. Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
+    The utility of a sample is `w r + (1 - w) n`, as in NSR-ES. The weight w of the fitness rises by
+    `weight_step` in each generation that improves the best fitness. It falls by `weight_step` after
+    `patience` generations without improvement. Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
 
     Attributes:
         means: The population of means.
@@ -162,20 +163,20 @@ class NsraEs:
 
 @dataclass(frozen=True, kw_only=True)
 class MeEs:
-    """ME-ES: one evolution strategy with many samples that explores and exploits in turn.
+    """ME-ES: one evolution strategy with many samples, which explores and exploits in turn.
 
-    The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
-    utilities u_i are the centred ranks of the samples by novelty or by fitness. Each phase starts from
-    an elite. Exploration starts from one of the 5 most novel elites. Exploitation starts from one of the
-    2 fittest elites of a group. With equal probability, the group is the whole archive or the 5 most
-    recently changed cells. Reference: Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO
-    2020, arXiv:2003.01825.
+    There are M samples `m + s e_i`, with the mean m, the noise e_i and the standard deviation s. The
+    mean follows the gradient estimate `sum_i u_i e_i / (M s)`. The utilities u_i are the centred ranks
+    of the samples by novelty or by fitness. Each phase starts from an elite. Exploration starts from one
+    of the 5 most novel elites. Exploitation starts from one of the 2 fittest elites of a group. With
+    equal probability, the group is the whole archive or the 5 most recently changed cells. Reference:
+    Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO 2020, arXiv:2003.01825.
 
     Attributes:
         every: Number of generations per phase.
         search: The search distribution.
         candidates: How candidates for the archive are evaluated.
-        neighbours: Number of nearest features in the novelty score.
+        neighbours: Number of nearest features from which novelty is computed.
     """
 
     every: int = 10

@@ -1,9 +1,9 @@
 """Checks of the relations between results of algorithms. A claim consists of such relations.
 
-A claim is true only if all of its relations are true. Therefore, the p-value that *shows* a relation is
-not corrected (intersection-union test). A claim is refuted if at least one of its relations is
-*refuted*. Therefore, p-values for refutation are corrected for the number of testable relations of the
-claim on a task. A relation that is neither shown nor refuted is inconclusive.
+A claim is *shown* only if all of its relations are shown. Therefore, a p-value that shows a relation is
+not corrected (intersection-union test). A claim is *refuted* if at least one of its relations is
+refuted. Therefore, a p-value that refutes a relation is corrected for the number of testable relations
+of the claim on a task. A relation that is neither shown nor refuted is inconclusive.
 
 *Above* means a higher median and p < 0.05. *On par* means that the confidence interval of the relative
 difference lies entirely within +-5%.
@@ -131,7 +131,7 @@ class Compared(NamedTuple):
 def relation(
     decide: Callable[Concatenate[Compared, How], tuple[bool, bool]],
 ) -> Callable[Concatenate[Quantity, Quantity, How], Check]:
-    """Convert a function `(compared, *how) -> (shown, refuted)` to `(a, b, *how) -> Check`."""
+    """Convert a test `(compared, *how) -> (shown, refuted)` to a function `(a, b, *how) -> Check`."""
 
     @wraps(decide)
     def between_two(a: Quantity, b: Quantity, /, *how: How.args, **named: How.kwargs) -> Check:
@@ -211,7 +211,7 @@ def at_most(found: Compared, more: float) -> tuple[bool, bool]:
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
     """Check that the confidence interval of the median of `a` lies between two numbers.
 
-    The text `said` describes the source of the numbers. It is appended to the text of the result.
+    `said` is text about the source of the numbers. It is appended to the text of the result.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -239,7 +239,7 @@ def near(a: Quantity, number: float, within: float) -> Check:
 def most_have(a: Quantity) -> Check:
     """Check that more than half of the seeds of `a` have a value above 0.
 
-    The relation is refuted if there are enough seeds and no seed has a value above 0.
+    The relation is refuted if no seed has a value above 0 and there are at least `FEWEST` seeds.
     """
 
     def check(evidence: Evidence) -> CheckResult:
@@ -258,7 +258,7 @@ def most_have(a: Quantity) -> Check:
 
 
 def have_more(a: Quantity, b: Quantity) -> Check:
-    """Check that `a` has more seeds with a value above 0 than `b`, or higher values than `b`.
+    """Check that, compared with `b`, `a` has more seeds with positive values or has higher values.
 
     Fisher's test compares the numbers of seeds, and the rank-sum test compares the values.
     """
@@ -293,9 +293,9 @@ def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) ->
     A single refuted relation refutes the claim. If no relation can be tested, the claim is not tested.
     If only some relations can be tested, the claim cannot be shown.
 
-    If the relations are a `family`, each relation is also a separate result. In this case, all p-values
-    are corrected by Holm's method, including p-values that show a relation. The number of comparisons
-    includes relations that cannot be tested.
+    If `family` is True, each relation is also a separate result. In this case, Holm's method corrects
+    all p-values, including p-values that show a relation. Relations that cannot be tested count as
+    comparisons.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)
@@ -353,7 +353,7 @@ def _with_p(found: CheckResult, corrected: float, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Return text that compares the values of archives that are corrected with means, not medians."""
+    """Return text that compares the values after correction with means instead of medians."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)

@@ -47,8 +47,9 @@ from memes.reproduce.quantities import (
 from memes.store.summary import Summary
 
 BEYOND_THE_TRAP = 13.0
-STANDING = 250.0  # fitness of an ant that does not move during an episode
-HUNDREDS = 200.0  # minimum productive life of a lane in claim C22, in generations
+STANDING = 250.0  # This is the fitness of an ant that does not move during an episode.
+HUNDREDS = 200.0  # This is the minimum productive life of a lane in claim C22, in generations.
+
 # Lifespans of explore and exploit lanes in generations, from the paper's table. The paper reports a
 # special statistic, `paper_mean`. The docstring of `Summary` describes it. Measured lifespans may differ
 # from the paper's lifespans by at most the share `NEAR`.

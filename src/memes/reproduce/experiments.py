@@ -21,8 +21,8 @@ class Variant(NamedTuple):
     Attributes:
         algorithm: A preset.
         options: Options that differ from the defaults of the preset.
-        times: Factors by which the default values of options at the scale are multiplied. The products
-            are rounded down to whole numbers.
+        times: Factors by which the scale's values of options are multiplied. The products are rounded
+            down to whole numbers.
         tasks: Tasks on which the variant is run.
         generations: Number of generations at paper scale, by task, for tasks on which it differs from
             the default.
@@ -35,12 +35,15 @@ class Variant(NamedTuple):
     generations: Mapping[str, int] = NONE
 
 
-TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's value 0.5, nearly every generation ends in a restart
-TUNED_LINE = 0.3  # for ME-16384; the same as in MEMES-ME, so that the effect of lanes can be measured
+# The `sigma` of CMA-ME. With the paper's value 0.5, nearly every generation ends in a restart.
+TUNED_SIGMA = 0.05
+# The `line` of ME-16384. MEMES-ME has the same value, so that the effect of lanes can be measured.
+TUNED_LINE = 0.3
 # The best of eight tested configurations of ME-Sampling on the Ant. The configuration of memes-hybrid
 # was chosen in the same way (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}
-SHORTER = {"ant-trap": 4000}  # the number of generations that the paper uses with four times the lanes
+# The paper's number of generations for variants with four times the lanes.
+SHORTER = {"ant-trap": 4000}
 
 PLAIN = (
     *("memes", "memes-all", "memes-sequential", "memes-everything", "memes-elites", "memes-ga"),
@@ -165,7 +168,7 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "laptop": {
         "arm": {
             **{"generations": 300, "joints": 200, "lanes": 8, "samples": 64, "batch": 512},
-            # The history stores 1 900 of 2 400 offspring, and 50 000 of 64 000 at paper scale.
+            # The history stores 1 900 of 2 400 offspring. At paper scale, it stores 50 000 of 64 000.
             "fifo_size": 1900,
         },
     },

@@ -1,4 +1,4 @@
-"""Quantities that checks compare. A quantity has one value per run, or per turn of a measurement."""
+"""Quantities that checks compare. A quantity has one value per run or per timed turn."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 
 
 def area(label: str) -> Quantity:
-    """Return the average of the corrected QD-score over the logarithm of the evaluations.
+    """Return the mean corrected QD-score over the logarithm of the number of evaluations.
 
     This is the area under the curve of corrected scores, divided by the width of the curve. The curve
     starts at 2.5% of the evaluations. The result is NaN if the first correction comes after 2.5% of the
@@ -138,12 +138,12 @@ def _at_end(run: Summary) -> dict[str, float]:
 
 
 def step(label: str, kind: str) -> Quantity:
-    """Return the distance between the offspring of a kind and their parents, in cell widths."""
+    """Return the distance in cell widths between parents and one kind of offspring."""
     return Quantity(label, f"step of {kind}, in cell widths", lambda run: run.steps.get(kind, math.nan))
 
 
 def lifespan(label: str, kind: str) -> Quantity:
-    """Return the lifespan of lanes of a kind, computed in the same way as in the paper's table."""
+    """Return the lifespan of explore lanes or of exploit lanes, computed as in the paper's table."""
 
     def value(run: Summary) -> float:
         return run.lifespans.get(kind, {}).get("all", {}).get("paper_mean", math.nan)

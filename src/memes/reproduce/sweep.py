@@ -33,13 +33,13 @@ from memes.task import Task
 # Number of corrections per run, and number of re-evaluations of each elite in corrections before the
 # end. With this number of corrections, curves of corrected scores start at 2.5% of the evaluations.
 POINTS, POINT_SAMPLES = 40, 64
-SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # pattern for the file names of summaries
-DONE = ".done"  # suffix of a folder of runs that is about to be removed
-TIME = "time"  # returned by a sweep that reached its time limit
+SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # This pattern matches the file names of summaries.
+DONE = ".done"  # This suffix marks a folder of runs that is about to be removed.
+TIME = "time"  # A sweep returns this value if it reached its time limit.
 
 
 class Item(NamedTuple):
-    """The runs of a variant on a task, described by their seeds and by the equivalent parsed command."""
+    """The runs of a variant on a task, with their seeds and the equivalent parsed command."""
 
     task: str
     label: str
@@ -244,7 +244,7 @@ def sweep(
             _remove(folder)
         for summaries in {out / "summaries" / item.task for item in items}:
             remove_files(summaries, SUMMARY, unfinished=True)
-        todo = _missing(items, known(), out, say)  # must be called while the folder is locked
+        todo = _missing(items, known(), out, say)  # `known` requires the folder to be locked
         ahead = [compiler.submit(_compiled, item, seeds_per_batch) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
@@ -269,7 +269,8 @@ def sweep(
 
 def _remove(folder: Path) -> None:
     """Remove the runs in a folder, and then the folders that have become empty."""
-    with suppress(OSError, UsageError):  # raised if a folder contains other files or is not a run folder
+    # Folders that contain other files, or that are not run folders, are kept.
+    with suppress(OSError, UsageError):
         for place in folder.glob("seed-*"):
             remove_run(place)
             (place / ".lock").unlink(missing_ok=True)
@@ -330,7 +331,7 @@ def _run(
     progress: bool,
     limit: TimeLimit,
 ) -> str | None:
-    """Run the seeds of an item, and resume seeds that were stopped.
+    """Run the seeds of an item, and resume runs that were stopped.
 
     Returns:
         The name of the signal that ended the runs, or None.

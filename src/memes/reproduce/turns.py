@@ -43,7 +43,7 @@ class Times(NamedTuple):
         scale: Scale of the defaults.
         generations: Number of generations of a run.
         about: Provenance of the times. Files contain only the entries that `ABOUT` lists.
-        seconds: Lists of the seconds per generation in each turn, by label.
+        seconds: Seconds per generation in each turn, by label.
     """
 
     task: str
@@ -54,7 +54,7 @@ class Times(NamedTuple):
 
 
 def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
-    """Measure the times of the items of one task, which take turns of about one second each."""
+    """Measure the times of the items of one task. The items take turns of about one second each."""
     place = place_of(jax.devices()[0])
     seconds: dict[str, list[float]] = {item.label: [] for item in items}
     with ExitStack() as stack:

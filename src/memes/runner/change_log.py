@@ -68,11 +68,15 @@ class ChangeLog:
         if folder is None or self.rows == 0:
             return Callbacks()
         most = max(self.rows, 2 * cells.count)
-        last = np.full(cells.count, -1)  # the generation of the last change of each cell
-        written = size = 0  # length of the file in changes and in bytes
-        thinning: store.Thinning | None = None  # the last thinning of the file
-        wide = True  # whether more cells can change in a generation than the device records
-        pending = False  # whether there may be unrecorded changes since the last mark
+        # `last` contains the generation of the last change of each cell. `written` is the length of the
+        # file in changes, and `size` is its length in bytes. `thinning` describes the last thinning.
+        last = np.full(cells.count, -1)
+        written = size = 0
+        thinning: store.Thinning | None = None
+        # `wide` is True if more cells can change in a generation than the device records. `pending` is
+        # True if there may be unrecorded changes since the last mark.
+        wide = True
+        pending = False
 
         def rewrite(rows: Changes) -> None:
             nonlocal written, size
@@ -139,7 +143,7 @@ class ChangeLog:
         def thin(mark: int) -> None:
             """Thin out the file if it is too long.
 
-            If the run was resumed, also thin out the file at a mark at which it was thinned before.
+            In a resumed run, the file is also thinned out at the mark of its last recorded thinning.
             """
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None

@@ -31,8 +31,8 @@ from memes.validation import check_fields
 # keep a device busy, and small enough to show progress every few seconds.
 ROWS = {"cpu": 4096}
 ROWS_ELSEWHERE = 16_384
-ROWS_IN_PROCESS = 512  # batch size for tasks that this process evaluates on the host
-# Number that is folded into the key of the seed. Folding in 0 or 1 could produce one of the two keys
+ROWS_IN_PROCESS = 512  # This is the batch size for tasks that this process evaluates on the host.
+# `STREAM` is folded into the key of the seed. Folding in 0 or 1 could produce one of the two keys
 # that the run itself uses.
 STREAM = 2
 

@@ -28,8 +28,10 @@ from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
 from memes.runner.sharding import each, gather, isolated
 from memes.task import Evaluation, Task, lost
 
-MOST = 256  # maximum number of generations per device call
-MOST_CHANGES = 128  # maximum number of changed cells that the device records per generation
+# A device call computes at most `MOST` generations, and records at most `MOST_CHANGES` changed cells of
+# each generation.
+MOST = 256
+MOST_CHANGES = 128
 LANE_FIELDS = (
     "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
 )  # fmt: skip
@@ -40,7 +42,7 @@ class Record(NamedTuple):
 
     Attributes:
         measures: The metrics that are computed in each generation.
-        lanes: The fields of `Info` by name, with entries for the persistent lanes only.
+        lanes: Fields of `Info` by name. Only the persistent lanes (see `Emitter`) have entries.
         changes: The cells that changed, as a table with up to `MOST_CHANGES` rows per generation. In
             unused rows, `cell` is set to the number of cells.
     """
@@ -83,7 +85,7 @@ class Program(NamedTuple):
         return put
 
     def join(self, states: list[State]) -> State:
-        """Join the states of the seeds to one state for `advance`, and put it on the devices."""
+        """Join the states of the seeds into one state for `advance`, and put it on the devices."""
         if self.seeds > 1:
             states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
         joined: State
@@ -132,7 +134,7 @@ def first_state(
 
 
 def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
-    """Return the number of seeds per batch, which `compile_fitting` reduces if memory is short."""
+    """Return the number of seeds per batch. `compile_fitting` reduces it if memory is short."""
     if seeds_per_batch is not None:
         return min(seeds_per_batch, seeds)
     # A simulator uses the whole machine for one seed, so the seeds run one after the other.
@@ -309,7 +311,7 @@ def _on_devices(
     mapped = placement.mapped(lanes if seeds == 1 else some_seeds, arguments, (where, REPLICATED))
     lie = placement.shardings(arguments), placement.shardings((where, REPLICATED))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    here = np.int32(placement.here)  # `each` requires this number to be an argument
+    here = np.int32(placement.here)  # an argument of the program, as `each` requires
     compiled = program.lower(here, np.int32(0), key, state).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:

@@ -70,7 +70,8 @@ def place_of(device: Any) -> Path | None:
     return devices and devices / re.sub(r"[^\w.-]+", "-", words)
 
 
-_announced: dict[Path, list[Any]] = {}  # number of runs of this process and open lock file, by path
+# Maps the path of a lock file to the number of runs that use the file, and to the open file.
+_announced: dict[Path, list[Any]] = {}
 
 
 @contextmanager

@@ -21,12 +21,14 @@ from memes.cells import Cells
 from memes.task import Evaluation, Task, evaluate, initial
 
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
-SHARE = 0.05  # minimum share of affected evaluations for a finding
-MARGIN = 0.1  # suggested bounds exceed the range of the features by this share on each side
-LEAST = 8  # minimum number of evaluations from which bounds are suggested
-# Factor in two checks. A min_fitness hides all differences if its distance to the fitness is more than
-# this factor times the range of the fitness. A feature diverges if its range is more than this factor
-# times its interquartile range.
+# Some findings require that more than the share `SHARE` of the evaluations is affected.
+SHARE = 0.05
+# On each side, suggested bounds exceed the range of the features by the share `MARGIN` of the range.
+MARGIN = 0.1
+# Bounds are suggested only if there are at least `LEAST` evaluations.
+LEAST = 8
+# A min_fitness hides all differences if its distance to the fitness is more than `VAST` times the range
+# of the fitness. A feature diverges if its range is more than `VAST` times its interquartile range.
 VAST = 1000.0
 
 

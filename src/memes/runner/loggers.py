@@ -136,9 +136,9 @@ def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
 
 
 def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object]]]:
-    """Return a function that starts to log metrics with a module that has the functions of `wandb`.
+    """Return a function that starts logging through a `wandb`-compatible module.
 
-    The functions of the module need not support all arguments that the functions of `wandb` support.
+    The functions of the module may accept fewer arguments than the functions of `wandb`.
     """
 
     def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:

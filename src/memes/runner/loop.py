@@ -32,7 +32,7 @@ from memes.store.schema import Header, RunOutcome
 
 # A run that has not been started or resumed yet: the content of its `config.json`, and its folder.
 Start = tuple[Header, Path | None]
-# Messages that are printed on the first Ctrl-C, during the generations and while the run finishes.
+# The first Ctrl-C prints `STOPPING` during the generations, and `SKIPPING` while the run finishes.
 STOPPING = "stopping after this device call; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
 
@@ -74,7 +74,8 @@ def run_all(
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         fitted = partial(replace, chunk=program.algorithm.chunk, seeds_together=program.seeds)
-        for header, folder in starts:  # so that `resume` also finds runs that have not started
+        # Save the settings of all runs now, so that `resume` also finds runs that have not started.
+        for header, folder in starts:
             _save_config(folder, header._replace(config=fitted(header.config)))
         seconds = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)
@@ -104,7 +105,7 @@ def _start_or_resume(
     folder: Path | None,
     say: Callable[[str], None],
 ) -> Run:
-    """Make a run with its initial state, or load it from the newest checkpoint in its folder."""
+    """Load a run from the newest checkpoint in its folder, or make a run with an initial state."""
     generations = header.config.generations
     blank = partial(first, keys_of(header.config.seed)[0])
     run = None if folder is None else checkpoint.load(folder, header, blank, say)

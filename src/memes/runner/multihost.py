@@ -29,9 +29,12 @@ from jax.experimental import multihost_utils
 from memes.errors import RunError, at_least, require
 from memes.parameters import flat
 
-BEAT, PATIENCE = 2.0, 20.0  # seconds between heartbeats, and seconds until a process counts as lost
-LOST = 1  # exit code after a process was lost
-SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # number of processes, set by launchers
+# A process sends a heartbeat every `BEAT` seconds. It counts as lost after `PATIENCE` silent seconds.
+BEAT, PATIENCE = 2.0, 20.0
+# A process exits with the code `LOST` after it has lost another process.
+LOST = 1
+# Launchers set one of these environment variables to the number of processes.
+SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 BYE = b"bye"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -54,14 +57,14 @@ class ProcessGroup:
 
     @property
     def leads(self) -> bool:
-        """True for the first process, which makes decisions, writes files and prints."""
+        """True in the first process, which makes decisions, writes files and prints messages."""
         return self.index == 0
 
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
         """Return the same number in all processes.
 
-        The first process computes the number with `decide`, and sends it to the other processes. If
-        `decide` returns None, the number is 0.
+        Only the first process calls `decide`. It sends the result to the other processes, or 0 if the
+        result is None.
         """
         if not self.leads:
             return self._decisions.get()
@@ -104,8 +107,9 @@ class _Link:
         self.other = other
         self._connection = connection
         self._hear = hear
-        self._parting = threading.Event()  # set when this side disconnects
-        self._parted = threading.Event()  # set when the other side disconnects
+        # `_parting` is set when this side disconnects. `_parted` is set when the other side disconnects.
+        self._parting = threading.Event()
+        self._parted = threading.Event()
         connection.settimeout(PATIENCE)
         for work in (self._read, self._beat):
             threading.Thread(target=work, daemon=True).start()
@@ -188,7 +192,7 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
     coordinator, processes, process = options.coordinator, options.processes, options.process
     given = [name for name, value in vars(options).items() if value is not None]
     found = max(map(_size, SIZES))
-    if "mpi4py.futures" in sys.modules:  # the other processes are workers of this one
+    if "mpi4py.futures" in sys.modules:  # the other processes are workers of this process
         found = 1
     if processes == 1 or (not given and found == 1) or _group.count > 1:
         return _group

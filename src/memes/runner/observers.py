@@ -148,8 +148,8 @@ class Log:
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
     """Return observations of the task from the first update of a run.
 
-    The fitness and features of the elites are used. `update.changes` would be a biased sample, because
-    it contains only the changed cells with the lowest numbers.
+    The observations contain the fitness and the features of the elites. `update.changes` would be a
+    biased sample, because it contains only the changed cells with the lowest numbers.
     """
     metrics, archive, task = update.run.metrics, update.run.archive, algorithm.task
     occupied = np.asarray(archive.occupied)
@@ -194,8 +194,10 @@ class Checkpoints:
             return Callbacks()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         context.closing(thread.shutdown)
-        latest: Future[checkpoint.Logged] = Future()  # the last checkpoint that was started
-        due_at = 0.0  # earliest time of the next checkpoint that was not explicitly requested
+        # `latest` is the last checkpoint that was started. Checkpoints that were not explicitly
+        # requested start at the time `due_at` or later.
+        latest: Future[checkpoint.Logged] = Future()
+        due_at = 0.0
 
         def on_start(run: Run) -> None:
             latest.set_result(checkpoint.logged(run))

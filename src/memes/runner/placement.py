@@ -18,8 +18,9 @@ from memes.algorithm import Algorithm, State
 from memes.errors import require
 from memes.runner.sharding import AXIS, Sharded
 
-MOST_SHARDS = 4096  # more than the number of devices of any cluster
-# An array is either equal on all devices, or divided into one part per device.
+# `MOST_SHARDS` is more than the number of devices of any cluster.
+MOST_SHARDS = 4096
+# Arrays are either equal on all devices (replicated), or divided into one part per device (sharded).
 REPLICATED, SHARDED = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
 
@@ -42,7 +43,7 @@ class Placement:
 
     @property
     def waits(self) -> bool:
-        """True if this process computes nothing, because it has no device of the run."""
+        """True if this process computes nothing, because none of its devices belongs to the run."""
         here = jax.process_index()
         return bool(self.devices) and all(device.process_index != here for device in self.devices)
 
@@ -133,7 +134,7 @@ class Placement:
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def divides(self, algorithm: Algorithm, seeds: int) -> bool:
-        """Return True if all work is divided among the shards, and False if only the evaluations are."""
+        """Return False if the shards divide only the evaluations, and not the lanes or seeds."""
         return self.shards == 1 or seeds > 1 or self.sharded(algorithm).part is not None
 
 

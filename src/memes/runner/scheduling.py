@@ -99,10 +99,10 @@ def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callabl
     def note(signum: int, frame: object) -> None:
         nonlocal seen
         seen = signal.Signals(signum).name
-        restore()  # before `say`, because the next signal may arrive while it prints
+        restore()  # must precede `say`, because the next signal may arrive while `say` prints
         say(sentence)
 
-    with suppress(ValueError):  # raised in threads other than the main thread
+    with suppress(ValueError):  # raised by `signal.signal` outside the main thread
         for each in SIGNALS:
             before[each] = signal.signal(each, note)
     try:

@@ -77,10 +77,11 @@ def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) 
 
 
 def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
-    """Map a function over the shards of this device, one after the other: [s, ...] to [s, ...].
+    """Apply a function to each shard of this device, one after the other.
 
-    `here` is the number of shards, s. It must be an argument of the compiled program, because otherwise
-    XLA would unroll loops of length 1 and fold constants into them.
+    The leaves of the arguments and of the result have a leading shard axis, [s, ...]. `here` is the
+    number of shards, s. It must be an argument of the compiled program, because otherwise XLA would
+    unroll loops of length 1 and fold constants into them.
     """
     shape = jax.eval_shape(function, *jax.tree.map(lambda leaf: leaf[0], trees))
     count = jax.tree.leaves(trees)[0].shape[0]
@@ -99,7 +100,10 @@ def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
 
 
 def gather(tree: T) -> T:
-    """Gather the rows of all shards in their order: [s, n, ...] to [count * n, ...]."""
+    """Collect the rows of all shards on every device, in the order of the shards.
+
+    Leaves of shape [s, n, ...] on each device become leaves of shape [count * n, ...].
+    """
 
     def gather_leaf(leaf: Array) -> Array:
         return lax.collapse(lax.all_gather(leaf, AXIS, tiled=True), 0, 2)
@@ -109,15 +113,15 @@ def gather(tree: T) -> T:
 
 
 def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
-    """Copy the genotypes at the given places to every device. Other genotypes are not transferred.
+    """Copy the genotypes with the given indices to every device. No other genotypes are transferred.
 
-    Places are numbered across all shards. The result for a place beyond the last genotype is arbitrary.
+    The indices count the genotypes of all shards. If an index is too large, the result is arbitrary.
     """
     own = lax.collapse(genotypes, 0, 2)
     local = place - lax.axis_index(AXIS) * own.shape[0]
     held = (local >= 0) & (local < own.shape[0])
     rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
-    # One device has the genotype, and all other devices have zeros. The sum is exactly the genotype.
+    # Only one device has the genotype. All others have zeros, so the sum over the devices is exact.
     bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
     everyone = lax.psum(bits, AXIS)  # type: ignore[no-untyped-call]
     return lax.bitcast_convert_type(everyone, jnp.float32)
@@ -220,7 +224,7 @@ class Sharded:
         return state, info, algorithm.assess(batch, evaluation)
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
-        """Gather the entries for the archive, with the places of genotypes instead of the genotypes."""
+        """Gather the entries for the archive, with genotype indices instead of genotypes."""
         offered = [outcome.candidates, outcome.samples]
         if not self.algorithm.offer_samples:
             offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)
@@ -241,7 +245,10 @@ class Sharded:
         return lax.axis_index(AXIS) * here + jnp.arange(here)
 
     def _own(self, tree: T) -> T:
-        """Select the rows of the shards of this device: [count * n, ...] to [s, n, ...]."""
+        """Select the rows that belong to the shards of this device.
+
+        Leaves of shape [count * n, ...] become leaves of shape [s, n, ...].
+        """
 
         def own(leaf: Array) -> Array:
             by_shard = leaf.reshape(self.count, leaf.shape[0] // self.count, *leaf.shape[1:])

@@ -30,7 +30,7 @@ def callbacks_outside(algorithm: Algorithm) -> Algorithm:
 
 
 def on_host(task: Task) -> Task:
-    """Convert a task that calls back into Python to a task with `jit=False`.
+    """Set `jit=False` for a task that calls back into Python.
 
     An exception in a callback aborts the whole compiled program. The evaluation is therefore compiled
     separately, so that `surviving` can repeat the evaluation with fewer genotypes. Tasks without
@@ -50,7 +50,7 @@ def _traced(task: Task) -> Any:
 
 
 def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Yield the names of the operations of a JAX program, also inside loops, branches and functions."""
+    """Yield the names of the operations of a JAX program, and of the programs nested in it."""
 
     def is_jaxpr(value: Any) -> bool:
         return hasattr(getattr(value, "jaxpr", value), "eqns")
@@ -67,8 +67,8 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
 
     If the evaluation of a batch raises an exception, the batch is split in half, and both halves are
     evaluated again. This is repeated down to single genotypes. If the evaluation of a single genotype
-    raises an exception, the result is NaN. The first exception is printed with `say`. If all `rows`
-    evaluations of a generation fail, in one or several batches, the run ends.
+    raises an exception, the result is NaN. The first exception is printed with `say`. If all
+    evaluations of a generation fail, the run ends. `rows` is the number of evaluations per generation.
     """
     by = partial(Surviving, task, losses=_Losses(task, say, rows))
     learning = task.evaluate_transitions
@@ -86,7 +86,7 @@ class Surviving:
     Attributes:
         task: The task of the simulator.
         function: The evaluator of the simulator.
-        losses: Counter of failures, with the last exception.
+        losses: The number of consecutive failed evaluations, and the last exception.
     """
 
     task: Task

@@ -1,1 +1,1 @@
-"""Functions that read and write run folders, whose plain files survive crashes."""
+"""Functions that read and write run folders, which contain the results of runs in plain files."""

@@ -27,8 +27,8 @@ ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of eac
 EXTRA, FIELD = (
     "extras/",
     "cells/",
-)  # prefixes of the names of extras and of the names of fields of custom cells
-KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
+)  # Prefixes of the names of extras, and of the names of fields of custom cells.
+KINDS = "bifuU"  # Allowed types of array entries: bool, integers, floats and text.
 
 
 @checked

@@ -21,10 +21,10 @@ MOST_FEATURES = 1000
 
 
 class Thinning(NamedTuple):
-    """A thinning of changes that keeps the last change of each cell in each span of generations.
+    """A thinning, which removed all but the last change of each cell in each span of generations.
 
     Attributes:
-        generations: Number of completed generations when the changes were thinned out.
+        generations: Number of completed generations at the time of the thinning.
         width: Length of a span in generations.
     """
 
@@ -38,7 +38,7 @@ def load_changes(folder: str | Path) -> Changes:
 
 
 def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
-    """Read the changes of a run's archive, and their last thinning or None if there was no thinning."""
+    """Read the changes of a run's archive, and the last thinning of the file (or None)."""
     file = as_path(folder, "folder") / NAME
     with reading(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
@@ -101,12 +101,15 @@ def no_changes(k: int) -> Changes:
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows [m] whose cell number is less than `cells`. The given rows are [n] or [G, R]."""
+    """Select the rows whose cell number is less than `cells`.
+
+    Columns of shape [n] or [G, R] become columns of shape [m].
+    """
     return select(rows, np.asarray(rows.cell) < cells)
 
 
 def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
-    """Return the changes of an archive that the file does not contain yet.
+    """Return the changes that are in an archive, but not yet in the file.
 
     A change is missing if the elite of a cell is newer than the last recorded change of the cell.
     `last[c]` is the generation of the last recorded change of cell c.
@@ -141,7 +144,7 @@ def last_per_cell(rows: Changes, generations: int) -> Changes:
 
 
 def first_per_generation(rows: Changes, most: int, since: int) -> Changes:
-    """Keep only the first `most` rows of each generation, starting at generation `since`."""
+    """From generation `since` on, keep only the first `most` rows of each generation."""
     start = np.searchsorted(rows.generation, rows.generation)
     return select(rows, (rows.generation < since) | (np.arange(len(start)) - start < most))
 

@@ -9,7 +9,7 @@ All checkpoints of a run share a log of metrics and lanes, with one row per gene
 the rows up to its own generation. It contains a digest of its arrays and of these rows, so that damaged
 or edited files are detected. If a checkpoint is damaged, the previous one is used.
 
-Orbax is not used. A checkpoint of Orbax is a folder of shards, with a protocol that detects incomplete
+Orbax is not used. An Orbax checkpoint is a folder of shards, with a protocol that detects incomplete
 folders. A state of this library has only a few dozen arrays on one machine. For such a state, it is
 simpler to rename a single file.
 """
@@ -35,11 +35,11 @@ from memes.store.files import append, open_regular, read_arrays, reading, replac
 from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
 
-FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by their position
-KEEP = 2  # number of kept checkpoints; if the newer checkpoint is damaged, the older one is used
+FORMAT_VERSION = 4  # Up to version 3 (memes 0.2), arrays were identified by position.
+KEEP = 2  # Number of checkpoints to keep. The older one is used if the newer one is damaged.
 LOG = "log.bin"
-PARTS = ("metrics", "lanes")  # the parts of a run that are in its log
-STATE, ARCHIVE = "state.", "state.archive."  # prefixes of the names of arrays
+PARTS = ("metrics", "lanes")  # The parts of a run that its log contains.
+STATE, ARCHIVE = "state.", "state.archive."  # Prefixes of the names of arrays.
 EXTRAS = f"{ARCHIVE}extras['"
 
 
@@ -56,7 +56,7 @@ class Logged(NamedTuple):
 
 
 def logged(run: Run) -> Logged:
-    """Return the saved part of the log, for a new run or for a run that was read from a checkpoint."""
+    """Return the saved part of a run's log. The run is new, or was read from a checkpoint."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 
@@ -89,8 +89,8 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # Checkpoints of later generations are also removed. They are damaged, because otherwise the run
-    # would have continued from them.
+    # Checkpoints of later generations are also removed. They must be damaged, because the run did not
+    # continue from them.
     kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
     for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def load(
 
     Args:
         folder: The run's folder.
-        header: The content of the run's `config.json`. Its number of generations may have been changed.
+        header: The content of the run's `config.json`, possibly with a new number of generations.
         blank: `(generations) -> State`, which makes the initial state of a run.
         say: Function that prints messages about skipped checkpoints.
 

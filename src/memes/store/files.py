@@ -39,11 +39,11 @@ MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
 # of the two limits applies.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
-LONGEST_PART, LONGEST_PATH = 255, 4095  # maximum number of bytes of a file name and of a path
+LONGEST_PART, LONGEST_PATH = 255, 4095  # Maximum number of bytes of a file name, and of a path.
 # Flags for opening files: do not follow links, and do not block on a pipe without a writer. Windows has
 # neither flag.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # names of unfinished files of `replace_file`
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # Names of the temporary files of `replace_file`.
 # The lock file of a folder contains the id of the last process that acquired the lock.
 LOCK, LONGEST_LOCK = re.compile(r"\d*\n?"), 32
 
@@ -216,7 +216,7 @@ def read_arrays(
         only: Names of the arrays to read. If None, all arrays are read.
     """
     with reading(file), open_regular(file) as stream:
-        with zipfile.ZipFile(stream) as parts:  # never reads more than the stated file sizes
+        with zipfile.ZipFile(stream) as parts:  # zipfile reads at most the stated file sizes
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
@@ -224,7 +224,7 @@ def read_arrays(
 
 
 def check_memory(file: Path, needed: int) -> None:
-    """Raise a `UsageError` if the content of a file needs too much memory for the size of the file."""
+    """Raise a `UsageError` if reading a file would need too much memory, relative to the file size."""
     most = max(MOST_ARRAYS, MOST_TIMES * file.stat().st_size)
     require(
         needed <= most,
@@ -295,8 +295,8 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"out: another process ({file.read(20).strip() or 'unknown'}) is writing to '{folder}'"
             ) from None
         except OSError:
-            pass  # some network file systems do not support locks
-        if os.fstat(file.fileno()).st_nlink == 1:  # otherwise it has several hard links
+            pass  # Some network file systems do not support locks.
+        if os.fstat(file.fileno()).st_nlink == 1:  # Do not write to a file with several hard links.
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -318,7 +318,7 @@ def check_lock(file: IO[str]) -> None:
 
 
 def intended(name: str) -> str:
-    """Return the final name of a temporary file of `replace_file`, or the name of any other file."""
+    """Return the final name of a file that `replace_file` is writing. Other names are unchanged."""
     temporary = TEMPORARY.fullmatch(name)
     return temporary[1] if temporary else name
 
@@ -326,8 +326,8 @@ def intended(name: str) -> str:
 def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
     """Remove the files in a folder whose names match a pattern.
 
-    The pattern is applied to the final name of an unfinished file, which is a temporary file of
-    `replace_file`. Files in subfolders are kept. If the folder is a link, nothing is removed.
+    Unfinished files of `replace_file` have temporary names. Their final names must match the pattern.
+    Files in subfolders are kept. If the folder is a link, nothing is removed.
 
     Args:
         folder: The folder. If it does not exist, nothing is removed.

@@ -16,7 +16,10 @@ from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
 def run_folders(path: str | Path) -> list[Path]:
-    """Return the path if it is a run folder. Otherwise, list the run folders in it, sorted by seed."""
+    """List the run folders in a folder, sorted by seed.
+
+    If the path is a run folder, or if it contains no run folders, the list contains only the path.
+    """
     folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
     runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
@@ -68,9 +71,9 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
 
 
 def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
-    """Return the places that can be read, and an error message for each of the remaining places.
+    """Return the paths that can be read, and an error message for each path that cannot be read.
 
-    Runs without an archive cannot be read, because they are in progress or were killed. If no place can
+    Runs without an archive cannot be read, because they are in progress or were killed. If no path can
     be read, a `UsageError` is raised.
     """
     kept: list[Path] = []
@@ -92,7 +95,7 @@ def _runs_in(place: Path) -> Iterator[Path]:
         return
     for entry in sorted(place.iterdir()):
         if entry.is_symlink():
-            continue  # a link may point to this folder or to any other place
+            continue  # links may lead back to this folder, or outside it
         if entry.is_dir():
             yield from _runs_in(entry)
         elif entry.suffix == ".json" and entry.is_file() and _is_summary(entry):

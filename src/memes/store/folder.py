@@ -59,8 +59,9 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
+
 # Patterns for the names of all files that memes writes into a run folder and its subfolders.
-# `remove_run` removes the files in this order. config.json is the last file, because it marks the folder
+# `remove_run` removes files in the order of `OWN`. config.json comes last, because it marks the folder
 # as a run folder.
 CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
 EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
@@ -125,7 +126,7 @@ class Run(NamedTuple):
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal that ended the run, or None."""
+        """The name of the signal that ended the run, or None if no signal ended it."""
         return None if self.outcome is None else self.outcome.signal
 
     @property
@@ -195,7 +196,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     if holds_run(path):
         choose = "choose another folder, or overwrite the run"
         require(overwrite, f"out must not contain a run yet, but '{path}' does; {choose}")
-        load_config(path)  # raises an error if it is not a run folder
+        load_config(path)  # raises an error if config.json is invalid
         return
     require(
         not (path / "checkpoints").exists(),
@@ -262,7 +263,7 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
 
 
 def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
-    """Yield the run folders at most `depth` levels below a folder, such as `runs/arm-memes/seed-0`."""
+    """Yield the run folders that are in a folder or in its subfolders, down to `depth` levels."""
     with suppress(OSError):  # some folders cannot be read
         for each in sorted(out.iterdir()) if depth else ():
             if each.is_dir() and not each.is_symlink():
@@ -291,7 +292,7 @@ def remove_run(path: Path) -> None:
     for folder, names in OWN:
         remove_files(path / folder, names)
         if folder != ".":
-            with suppress(OSError):  # the folder does not exist or contains other files
+            with suppress(OSError):  # rmdir fails if the folder is missing or not empty
                 (path / folder).rmdir()
 
 
@@ -352,7 +353,7 @@ def load_corrected(path: Path) -> dict[str, np.ndarray]:
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
-    """Write the records of lanes, as arrays [G, L, ...], and the names of the codes in the records."""
+    """Write the records of lanes (arrays [G, L, ...]) and the names of their codes to a file."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     save_npz(path, **codes, **lanes)
 

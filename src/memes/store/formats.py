@@ -65,7 +65,7 @@ def tables(run: Run) -> dict[str, Table]:
 
 
 def _wide(run: Run) -> dict[str, Table]:
-    """Return the arrays with several numbers per elite, for each table of elites.
+    """Map the name of each table of elites to the arrays with several numbers per elite.
 
     The arrays are the genotypes [n, d], and the extras [n, ...] that are not columns of the table. The
     rows of the arrays and of the table have the same order.

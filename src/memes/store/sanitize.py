@@ -7,7 +7,7 @@ MARKDOWN = str.maketrans(HTML | {c: f"\\{c}" for c in "\\`|[]{}*"})
 
 
 def printable(text: str) -> str:
-    """Escape control characters and invisible characters, for terminals."""
+    """Escape control characters and invisible characters, so that terminals can print text safely."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

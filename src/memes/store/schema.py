@@ -1,7 +1,7 @@
-"""The types of `config.json`: settings of a run, its provenance, and its outcome.
+"""Types of the entries of `config.json`, which describe a run's settings, provenance and outcome.
 
-The entries of a file are checked against the fields of these types. The entries of all types are at the
-same level of the file.
+The entries of a file are checked against the fields of these types. All entries are at the top level of
+the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memes.store.archives import FORMAT_VERSION, check_version
 from memes.store.files import check_entries
 from memes.task import Map, numbered
 
-THEN = ", then "  # separator between the devices of a run that was resumed on another device
+THEN = ", then "  # Separator between the devices of a run that was resumed on another device.
 # Options that older versions did not have, with values that reproduce the behaviour of those versions.
 ONCE_ABSENT = {
     "candidate_samples": 1,
@@ -53,15 +53,15 @@ class RunConfig:
         generations: Number of generations.
         evaluations: Maximum number of evaluations, if the user set one.
         dim: Number of entries of a genotype.
-        cells: Cells along each feature of a grid, or the number of cells of a tessellation.
+        cells: Number of cells along each feature of a grid, or in a whole tessellation.
         centroids: Number of centroids of a tessellation, if a command made the tessellation.
         feature_low: Lower bounds of the features.
         feature_high: Upper bounds of the features.
-        feature_names: Names of the features. Older versions recorded none.
+        feature_names: Names of the features. Empty if an older version made the run.
         min_fitness: Fitness that adds 0 to the QD-score.
         uncertain: Whether the task is uncertain.
         map: The walls of the task, if its features are coordinates of a position.
-        batch_size: Evaluations per generation.
+        batch_size: Number of evaluations per generation.
         chunk: Maximum number of evaluations at a time. If None, there is no maximum.
         seeds_per_batch: Requested number of seeds per batch, if it was given.
         seeds_together: Number of seeds that ran as one batch.
@@ -172,7 +172,7 @@ class RunOutcome:
         seconds: Time of the completed generations in seconds. The time between an interruption and
             `resume` is not included.
         stopped: Reason why the run ended before its last generation, or None if the run was completed.
-        signal: Signal that ended the run, or None.
+        signal: Signal that ended the run, or None if no signal ended it.
     """
 
     finished: str
@@ -196,7 +196,7 @@ class Header(NamedTuple):
         return {"format_version": FORMAT_VERSION, **settings, **config, **vars(self.provenance), **ended}
 
     def updated(self, entries: Mapping[str, Any]) -> Header:
-        """Return the header with some entries replaced, after conversion to JSON and back."""
+        """Return the header with some entries replaced. All entries are converted to JSON and back."""
         written = json.dumps(self.entries() | dict(entries), default=plain)
         return header_of(json.loads(written), "metadata")
 
@@ -247,7 +247,7 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the types of the file entries that correspond to the fields of a dataclass, by name."""
+    """Map the fields of a dataclass, by name, to the types of their entries in a file."""
     hints = typing.get_type_hints(of)
     hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})
@@ -259,7 +259,7 @@ def tuples(value: Any) -> Any:
 
 
 def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
-    """Make the map of a task from its entries, or raise a `UsageError` if it cannot be drawn."""
+    """Make the map of a task from its entries. Raise a `UsageError` if the map cannot be drawn."""
     check_entries(file, about, MAP)
     corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
     sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)

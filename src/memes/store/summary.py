@@ -24,8 +24,8 @@ from memes.task import Map
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
-POINTS = 120  # maximum number of generations in the curves
-MAX_CELLS = 20_000  # maximum number of cells for which the fitness of each cell is included
+POINTS = 120  # Maximum number of generations in the curves.
+MAX_CELLS = 20_000  # Largest archive, in cells, whose fitness per cell is stored.
 CURVES = METRICS
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
@@ -35,11 +35,12 @@ ENTRIES: dict[str, Any] = {
     "longest_lives": Columns, "steps": dict[str, float | None],
     "low": tuple[float, ...], "high": tuple[float, ...],
 }  # fmt: skip
-# Names of required columns of corrections, and of required statistics of lifespans.
+
+# The columns that `corrections` must contain, and the statistics that `lifespans` must contain.
 CORRECTED = {"generation", "evaluations"}
 LIFE = {"count", "mean", "median"}
-MOST = 1e30  # maximum absolute value of a number
-_array = partial(np.asarray, dtype=float)  # None becomes NaN
+MOST = 1e30  # Maximum absolute value of a number.
+_array = partial(np.asarray, dtype=float)  # Converts None to NaN.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,16 +103,16 @@ class Summary(NamedTuple):
         curves: The metrics that `CURVES` lists, at up to `POINTS` generations, including the first and
             the last generation. Half of the generations are spaced linearly, and half are spaced
             logarithmically. The columns `step_exploit`, ... contain the distance between parents and
-            offspring of each kind, in cell widths. Each distance is the median of the mean distances in
-            all generations since the previous point.
+            offspring of each kind, in cell widths. Distances are averaged in each generation. Each
+            point is the median of these averages over all generations since the previous point.
         corrections: The columns of `corrected.csv`, and the number of `evaluations` before each
             correction. The dict is empty if the archive was never corrected. Summaries of version 0.2 do
             not have the columns `..._by_mean`.
-        lifespans: Statistics of the age of lanes when they are reset, by kind of lane and by reason of
-            the reset or `all`. The statistics are `count`, `mean` and `median`. The entry `all` also has
-            `paper_mean`, which the paper's table reports instead of the mean. For a lane with n lives,
-            the statistic is (n - 1) / n times the longest life. These values are averaged over the
-            lanes.
+        lifespans: Statistics of the age of lanes at their resets, by kind of lane and by reason of the
+            reset. The reason `all` combines all reasons. The statistics are `count`, `mean` and
+            `median`. The reason `all` also has `paper_mean`, which the paper's table reports instead of
+            the mean. It is the average over lanes of (n - 1) / n times the longest life, where n is the
+            number of lives of the lane.
         longest_lives: Longest life in generations of each lane that was reset, by kind of lane. The dict
             is empty in summaries of older versions.
         steps: Distance between parent and offspring, by kind of offspring, as the median over all

@@ -70,7 +70,7 @@ def _record(message: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the masked CRC-32C checksum of data, as the format of the records requires."""
+    """Return the masked CRC-32C checksum of data, which the format of the records requires."""
     crc = WORD
     for byte in data:
         crc = _table()[(crc ^ byte) & 0xFF] ^ crc >> 8

@@ -54,8 +54,8 @@ class Evosax:
             `(("elite_ratio", 0.25),)`.
         parents: The set of samples that update the distribution: `all` or `positive`. With `all`, the
             ranks of all samples are used, as in evosax. With `positive`, only the n samples with
-            positive utility are used, with the learning rates of CMA-ES for n parents. The i-th best of
-            these samples has the weight `w_i = log(n + 1/2) - log(i)`, divided by the sum of all
+            positive utility are used. The learning rates are those of CMA-ES for n parents. The i-th
+            best of these samples has the weight `w_i = log(n + 1/2) - log(i)`, divided by the sum of all
             weights. `positive` requires cma-es or sep-cma-es.
     """
 
@@ -112,7 +112,7 @@ class Evosax:
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
     ) -> PyTree:
-        """Start the lanes in `where` again at `mean`."""
+        """Restart the lanes for which `where` is True, with the given means."""
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
@@ -127,7 +127,8 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
-    # xNES multiplies the given step size by a matrix of the same scale, and the product must be `sigma`.
+    # xNES multiplies the given step size by a matrix with the same scale. The product must be `sigma`,
+    # so the step size is the square root of `sigma`.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
     with jax.ensure_compile_time_eval():  # computes constants even during tracing
         try:
@@ -188,7 +189,7 @@ def _constructors() -> dict[str, Any]:
 def _degenerate(state: PyTree) -> Array:
     """Return True for each lane that is not finite, or whose samples coincide or are collinear."""
     lanes = state.mean.shape[0]
-    # The standard deviation along each axis is `std * D`, or `std` for strategies without a `D`.
+    # The standard deviation along each axis is `std * D`. An array that a strategy lacks counts as 1.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)
     axes = axes * getattr(state, "D", jnp.ones((lanes, 1))).reshape(lanes, -1)
     widest, narrowest = jnp.max(axes, axis=-1), jnp.min(axes, axis=-1)

@@ -1,4 +1,4 @@
-"""Noise: distributions of an evolution strategy's samples around the mean."""
+"""Distributions of the noise that an evolution strategy adds to its mean to draw samples."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class LowRank:
     """Noise that consists of low-rank matrices, and needs fewer random numbers than Gaussian noise.
 
     Each matrix is a product A B^T / sqrt(rank). The entries of A[rows, rank] and B[columns, rank] are
-    standard normal numbers, so all entries of the product have variance 1. If A and B together do not
-    have fewer entries than the product, the noise is Gaussian. An example is a vector of biases.
+    standard normal numbers, so all entries of the product have variance 1. Gaussian noise is used if
+    A and B together have at least as many entries as the product, for example for a vector of biases.
 
     Attributes:
         rank: Rank of each matrix.

@@ -100,7 +100,7 @@ class OpenAIES:
         where: Bool[Array, " L"],
         mean: Float[Array, "L d"],
     ) -> OpenAIESState:
-        """Start the lanes in `where` again at `mean`, with a new optimiser."""
+        """Restart the lanes for which `where` is True, with the given means and new optimisers."""
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: OpenAIESState) -> Bool[Array, " L"]:

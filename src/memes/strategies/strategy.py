@@ -12,7 +12,7 @@ from memes.control.perturbations import Samples
 
 @runtime_checkable
 class Strategy(Protocol):
-    """L independent search distributions over genotypes with d entries, which are updated together."""
+    """L independent search distributions over genotypes. All distributions are updated together."""
 
     @property
     def samples(self) -> int:
@@ -36,7 +36,7 @@ class Strategy(Protocol):
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
     ) -> PyTree:
-        """Start the lanes in `where` again at `mean`."""
+        """Restart the lanes for which `where` is True, with the given means."""
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
         """Return True for each lane whose distribution has collapsed or is no longer finite."""

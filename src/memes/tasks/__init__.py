@@ -26,7 +26,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "ant": ant,
     "ant-trap": ant_trap,
 }
-# Tasks for environments from other packages, such as `gymnasium:CartPole-v1`.
+# Families of tasks. The name of a task is `family:environment`, such as `gymnasium:CartPole-v1`.
 FAMILIES: dict[str, Callable[..., Task]] = {
     "gymnasium": gymnasium,
     "brax": brax,

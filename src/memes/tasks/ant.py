@@ -15,11 +15,11 @@ from memes.validation import checked
 if TYPE_CHECKING:
     from memes.physics import Engine, RobotState
 
-SUBSTEPS = 5  # simulation steps of 0.01 s per control step
-HEIGHT = (0.2, 1.0)  # the episode ends when the torso's height leaves this range
+SUBSTEPS = 5  # Number of simulation steps (0.01 s each) per control step.
+HEIGHT = (0.2, 1.0)  # The episode ends when the torso's height leaves this range.
 NOISE = 0.1
-PASSED = 13.0  # x beyond which a torso has passed the trap; the back wall of the trap ends at x = 12.5
-ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
+PASSED = 13.0  # A torso beyond this x has passed the trap, which ends at x = 12.5.
+ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # Bounds of the final position.
 
 # Names of the feet of an ant that runs along x. In the model, the ant faces along y, as in Brax.
 FEET = ("front left", "back left", "back right", "front right")
@@ -39,9 +39,9 @@ def ant(
 
     Args:
         uncertain: Whether the joints start from random positions and velocities.
-        steps: Control steps of 0.05 s per episode.
+        steps: Number of control steps per episode (0.05 s each).
         hidden: Sizes of the policy's hidden layers.
-        weights: Type in which policy weights are stored during a rollout.
+        weights: Data type of the policy weights during a rollout.
         fidelity: Accuracy of the contact solver.
         backend: Implementation of the simulator. `auto` selects the fastest available one.
     """
@@ -83,9 +83,9 @@ def ant_trap(
 
     Args:
         uncertain: Whether the joints start from random positions and velocities.
-        steps: Control steps of 0.05 s per episode.
+        steps: Number of control steps per episode (0.05 s each).
         hidden: Sizes of the policy's hidden layers.
-        weights: Type in which policy weights are stored during a rollout.
+        weights: Data type of the policy weights during a rollout.
         fidelity: Accuracy of the contact solver.
         backend: Implementation of the simulator. `auto` selects the fastest available one.
     """

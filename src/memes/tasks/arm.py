@@ -76,7 +76,7 @@ def _circle_by_series(angle: Array) -> tuple[Array, Array]:
     square = jnp.square(half)
 
     def series(last: int) -> Array:
-        """Return an alternating power series in `square`, with coefficients 1 / n! up to n = `last`."""
+        """Sum an alternating power series in `square`. The coefficients are 1 / n!, up to n = `last`."""
         total = 0 * square
         for n in range(last, -1, -2):
             total = 1 / math.factorial(n) - square * total

@@ -20,9 +20,9 @@ from memes.errors import UsageError, at_least, in_a_line, known, package, requir
 from memes.task import Task
 from memes.validation import checked
 
-PLACE, FAR = ("x_position", "y_position"), 30.0  # the bound FAR is in metres
-WIDE = 10.0  # feature bound for observations without bounds
-STEPS = 1000  # episode length for environments without a limit
+PLACE, FAR = ("x_position", "y_position"), 30.0  # Entries of a position, and its bound in metres.
+WIDE = 10.0  # Feature bound for observations without bounds.
+STEPS = 1000  # Number of steps per episode for environments without a limit.
 
 
 @checked
@@ -41,7 +41,7 @@ def gymnasium(
     make: dict[str, Any] | None = None,
     fresh: bool | None = None,
 ) -> Task:
-    """Environment of Gymnasium, with policies as genotypes.
+    """Environment of Gymnasium. The genotypes are policies.
 
     The fitness is the total reward of an episode. For continuous actions, the outputs of the policy are
     scaled to the bounds of the action space. For discrete actions, the largest output selects the
@@ -54,8 +54,9 @@ def gymnasium(
         uncertain: Whether each episode uses a different seed. If False, all episodes use seed 0.
         observed: Indices of observation entries. The feature consists of the means of these entries over
             an episode. The default is the first two entries.
-        informed: Names of entries of `info`. The feature consists of the last values of these entries.
-            The default is `x_position` and `y_position`, if the environment has both.
+        informed: Names of entries of the dict `info`, which the environment returns in each step. The
+            feature consists of the last values of these entries. The default is `x_position` and
+            `y_position`, if the environment has both.
         feature: `(episode) -> k numbers`, which computes a custom feature from a
             `memes.control.episodes.Episode`. The function must be at the top level of a module, because
             workers import it.
@@ -119,7 +120,7 @@ def _refuse(*arguments: Any) -> Any:
 
 
 def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
-    """Return an `Environment` that only specifies sizes, for emitters that learn from transitions."""
+    """Return an `Environment` that has only sizes. Emitters that learn from transitions use them."""
     functions: Any = [_refuse] * 7
     return Environment(size, outputs, steps, *functions)
 
@@ -154,7 +155,7 @@ def _usual(
     observed: tuple[int, ...] | None,
     informed: tuple[str, ...] | None,
 ) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Return a feature that uses entries of `info` or of the observation, and its default bounds."""
+    """Return a feature and its default bounds. The feature uses entries of `info` or observations."""
     require(
         observed is None or informed is None,
         "observed and informed cannot be combined: give one of them",

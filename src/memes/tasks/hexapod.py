@@ -19,8 +19,8 @@ from memes.validation import checked
 if TYPE_CHECKING:
     from memes.physics import RobotState
 
-SUBSTEPS = 5  # simulation steps of 0.01 s per control step
-PERIOD = 25  # control steps per period of the gait
+SUBSTEPS = 5  # Number of simulation steps (0.01 s each) per control step.
+PERIOD = 25  # Number of control steps per period of the gait.
 LEGS = 6
 
 
@@ -29,7 +29,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
     """Six-legged robot that walks to every place around its start.
 
     Args:
-        steps: Control steps of 0.05 s per episode.
+        steps: Number of control steps per episode (0.05 s each).
         fidelity: Accuracy of the contact solver.
         backend: Implementation of the simulator. `auto` selects the fastest available one.
     """

@@ -41,7 +41,7 @@ def locomotion(
     fidelity: Fidelity = "default",
     backend: Backend = "auto",
 ) -> Task:
-    """Robot from an MJCF file that moves forward, with policies as genotypes.
+    """Robot that moves forward, defined by an MJCF file. The genotypes are policies.
 
     The reward of a control step is the sum of a term for forward velocity and a term for survival, minus
     the energy cost. The fitness is the sum of the rewards of an episode. An episode ends when the robot
@@ -52,12 +52,13 @@ def locomotion(
         feet: Names of the feet. Each name refers to a geom, or to a body with all of its geoms.
         feature: `contact` is the share of control steps in which each foot touches the ground;
             `position` is the final position of the robot.
-        forward: Reward for each m/s of velocity of the first body along x, per control step.
-        survival: Reward per control step.
+        forward: Reward per control step for a velocity of 1 m/s. The reward is proportional to the
+            velocity of the first body along x.
+        survival: Reward per control step, at any velocity.
         energy: Cost per control step for each unit of the mean squared action.
         fallen: A robot has fallen when its first body is lower than this share of the body's initial
             height. With 0, episodes never end early.
-        steps: Control steps per episode.
+        steps: Number of control steps per episode.
         control_step: Duration of an action in seconds.
         start_noise: Maximum random change of each joint's position and velocity at the start. With 0,
             the task is deterministic.

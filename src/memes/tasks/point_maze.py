@@ -12,8 +12,8 @@ from memes.tasks.robot import episodes_at_once
 from memes.validation import checked
 
 START = (0.1, 0.0)
-LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # corners of the room
-STRIDE = 0.02  # longest move along each axis per step
+LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # Opposite corners of the room.
+STRIDE = 0.02  # Longest move along each axis per step.
 NOISE = 0.02
 # The obstacle is a cup that is open towards the start. The back wall is given by (x, lowest y, highest
 # y), and each side wall by (y, lowest x, highest x).
@@ -27,7 +27,7 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
 
     Args:
         uncertain: Whether the point starts at a random position.
-        steps: Moves per episode.
+        steps: Number of moves per episode.
         hidden: Sizes of the policy's hidden layers.
     """
 

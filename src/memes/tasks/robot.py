@@ -23,7 +23,7 @@ Fidelity = Literal["default", "fast"]
 
 
 def engine_of(name: str, *, substeps: int, fidelity: Fidelity, backend: Backend) -> Engine:
-    """Compile the simulator for a model of this library."""
+    """Compile the simulator for one of the robot models in this library."""
     from memes import physics
 
     file = str(resources.files("memes.tasks") / "models" / f"{name}.xml")

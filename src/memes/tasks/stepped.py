@@ -94,7 +94,7 @@ class Repeated:
 
 @flat
 def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
-    """Build a task whose genotypes are policies for an environment with this module's protocol.
+    """Build a task from an environment that has the protocol of this module. The genotypes are policies.
 
     Args:
         name: Short name, used in files and figures.
@@ -179,7 +179,10 @@ def place(state: PyTree) -> Array:
 
 
 def _number(size: Any) -> int:
-    """Return the number of entries of an observation, given its size, its shape, or named sizes."""
+    """Return the number of entries of an observation from its size or shape.
+
+    If there are several named observations, the one called `state` is used.
+    """
     size = size["state"] if isinstance(size, dict) else size
     return int(size) if isinstance(size, int) else int(jnp.prod(jnp.array(size)))
 
@@ -188,7 +191,7 @@ def _number(size: Any) -> int:
 def brax(
     environment: str | Any, *, pipeline: str = "generalized", steps: int = 1000, setup: Setup = Setup()
 ) -> Task:
-    """Environment of Brax, with policies as genotypes.
+    """Environment of Brax. The genotypes are policies.
 
     Args:
         environment: Name of the environment, such as `ant`, or a Brax environment without wrappers.
@@ -214,7 +217,7 @@ def playground(
     action_repeat: int | None = None,
     setup: Setup = Setup(),
 ) -> Task:
-    """Environment of MuJoCo Playground, with policies as genotypes.
+    """Environment of MuJoCo Playground. The genotypes are policies.
 
     Args:
         environment: Name of the environment, such as `CartpoleBalance`.

@@ -23,10 +23,10 @@ from memes.view.scene import add_upright
 ALL = "all, as a grid of grids"
 INK, EDGE = "#d8dbe2", "#5a5f6e"
 BACK = "#{:02x}{:02x}{:02x}".format(*SCREEN.between)
-INCHES, DPI = 5.2, 180  # about twice the resolution of the screen
-LETTERS = 60  # letters per line of an axis label
-WIDTH = 2.5  # width of the square panel, in the units of the page
-PLACE = np.array([-1.45, 0.0, 1.35])  # centre of the panel
+INCHES, DPI = 5.2, 180  # About twice the resolution of the screen.
+LETTERS = 60  # Number of letters per line of an axis label.
+WIDTH = 2.5  # Width of the square panel, in the units of the page.
+PLACE = np.array([-1.45, 0.0, 1.35])  # Centre of the panel.
 STYLE: Any = {
     "text.color": INK,
     "axes.facecolor": BACK,
@@ -57,9 +57,9 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the choices of features for the axes of the image, by display name.
+    """Return the features that can be the axes of the image, by display name.
 
-    A choice is a tuple of feature indices. An empty tuple selects a grid of grids.
+    Each choice is a tuple of feature indices. An empty tuple means that the image shows all features.
     """
     k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without their units
     words = plain if len({*plain}) == k else names
@@ -76,7 +76,7 @@ def area(aspect: float) -> tuple[float, float, float, float]:
 
 
 def drawn(frame: Frame, cells: Cells) -> np.ndarray:
-    """Draw the frame around the image of the cells. Returns a picture uint8[H, W, 3]."""
+    """Return a picture uint8[H, W, 3] of the frame around the image of the cells."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(INCHES, INCHES), dpi=DPI, facecolor=BACK)
         left, bottom, width, height = rect = area(frame.at.aspect)
@@ -100,7 +100,7 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Label each block with its feature interval, or only with the lower bound if blocks are narrow."""
+    """Label each block with its feature interval. Narrow blocks are labelled with the lower bound."""
     if not at.blocks:
         return image
     points, columns = 7.5, np.unique([each.x for each in at.blocks])

@@ -26,9 +26,9 @@ from memes.task import Map
 from memes.view.elites import origins
 
 DPI = 100
-LETTERS = 36  # letters per line of an axis label
-HOLD = 0.3  # share of the uncorrected pictures that show the final archive
-CORRECTED = 1 / 3  # share of the video that shows the corrected archive, if there is one
+LETTERS = 36  # Number of letters per line of an axis label.
+HOLD = 0.3  # Share of the pictures before the correction that show the final archive.
+CORRECTED = 1 / 3  # Share of the video that shows the corrected archive, if there is one.
 # A cell with a new elite is lightened by LIGHTER. In each further picture, this amount is multiplied by
 # FADE.
 LIGHTER, FADE = 0.6, 0.6
@@ -42,10 +42,10 @@ class EliteClip(NamedTuple):
 
 
 def spread_elites(archive: Archive, n: int, correction: Correction | None = None) -> list[int]:
-    """Choose n elites with distant features from the fitter half of all elites. Returns their cells.
+    """Choose n elites with distant features from the fitter half of all elites.
 
-    The first cell contains the fittest elite. If there is a correction, the fitness is the corrected
-    fitness, and only elites that survive re-evaluation in their cell are chosen.
+    The result contains their cells, beginning with the cell of the fittest elite. If there is a
+    correction, the corrected fitness is used, and only elites that keep their cell are chosen.
     """
     fitness = fitness_of(archive)
     if correction is not None:
@@ -154,7 +154,10 @@ def _as_found(archive: Archive, cell: int, done: int, scale: ColourScale) -> _Sh
 
 
 def _corrected(archive: Archive, same: np.ndarray, scale: ColourScale) -> _Shown:
-    """Return how to show an elite after the correction. `same` [c] is True for its corrected cell."""
+    """Return how to show an elite after the correction.
+
+    `same[c]` is True if the elite is in cell c of the corrected archive.
+    """
     if not same.any():
         return _Shown(None, "lost")
     cell = int(np.argmax(same))

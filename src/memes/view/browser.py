@@ -1,4 +1,4 @@
-"""The browser page, which shows the archives of runs as they change, and moving elites.
+"""The browser page, which shows moving elites, and the archives of runs as they change.
 
 The page can only be opened on this machine. One thread runs the loop of the page, which handles queued
 user actions.
@@ -32,14 +32,14 @@ from memes.view.player import ElitePlayer
 from memes.view.runs import Runs
 
 log = logging.getLogger(__name__)
-LOOK = 0.25  # seconds between two polls of the folders
-RATE = 40  # iterations of the loop per second
-SLOWER = 4  # minimum time between two polls, as a multiple of the duration of a poll
-FIELD = 0.6  # vertical field of view in radians
-EYES, NEAREST = 1.35, 4.6  # height and minimum distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # left end of the view, and right end of the view with one or two elites
-LATELY = 1 / 40  # share of the past generations whose changes are highlighted
-SIDE = 600  # longer side of the image of the archive, in pixels
+LOOK = 0.25  # Seconds between two polls of the folders.
+RATE = 40  # Iterations of the loop per second.
+SLOWER = 4  # Minimum time between two polls, as a multiple of the duration of a poll.
+FIELD = 0.6  # Vertical field of view in radians.
+EYES, NEAREST = 1.35, 4.6  # Height and minimum distance of the camera.
+SIGHT = (-2.75, 2.0, 3.9)  # Left end of the view, and its right end with one and with two elites.
+LATELY = 1 / 40  # Share of the past generations whose changes are highlighted.
+SIDE = 600  # Longer side of the image of the archive, in pixels.
 
 
 def check_browser() -> None:
@@ -67,7 +67,8 @@ def browse(
             later.
         rebuild: Function `(run) -> task`, whose error messages are shown on the page.
         port: Port of the server. If it is in use, the next free port is used.
-        chosen: Cell of the first run whose elite is shown at the start. If None, no elite is shown.
+        chosen: Cell in the archive of the first run. Its elite is shown at the start. If None, no elite
+            is shown.
         seed: Number that selects the random start of episodes.
         ready: Function that is called with the address of the page when the page is ready.
         going: Function that is called repeatedly. If it returns False, the page closes.

@@ -10,9 +10,9 @@ import numpy as np
 Camera = Literal["auto", "follow", "wide", "above"]
 ELEVATION = {"wide": -35.0, "above": -89.9}  # elevation of fixed cameras in degrees
 MARGIN = 1.08
-LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light for models without a light
-DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's default colour of geoms
-GROUND = (0.2, 0.25, 0.3, 1.0)  # colour of planes without a colour
+LIGHT = np.array([0.36, 0.48, -0.8])  # Direction of the light for models without a light.
+DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's default colour of geoms.
+GROUND = (0.2, 0.25, 0.3, 1.0)  # Colour that replaces MuJoCo's default colour of planes.
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
@@ -173,7 +173,10 @@ def _signs() -> np.ndarray:
 
 
 def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
-    """Return the distance at which a camera sees all points [n, 3], given relative to its target."""
+    """Return the distance at which a camera sees all points [n, 3].
+
+    The coordinates of the points are relative to the target of the camera.
+    """
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     level = math.cos(elevation)
     forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])

@@ -13,8 +13,8 @@ from memes.estimates import Correction
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
-AT_THE_END = (CORRECTED, VARIANCE)  # available for the last generation only
-RECENT = 0.85  # amount by which cells that changed in the current generation are lightened
+AT_THE_END = (CORRECTED, VARIANCE)  # Quantities that exist only for the last generation.
+RECENT = 0.85  # Amount by which cells that changed in the current generation are lightened.
 
 
 class Shown(NamedTuple):

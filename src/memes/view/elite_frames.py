@@ -20,7 +20,7 @@ STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
 def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Yield pictures uint8[H, W, 3] of an elite, `rate` per second, if its task has a drawing."""
+    """Yield pictures uint8[H, W, 3] of the drawing of an elite, at a frame rate of `rate`."""
     if drawing.episode is not None:
         model = robot_of(task).model
         states = between(model, drawing.episode.qpos, drawing.seconds, rate)

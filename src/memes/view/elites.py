@@ -1,4 +1,4 @@
-"""Selection of an elite by its cell, its feature, its fitness, or at random."""
+"""Selection of an elite by cell, by feature, by fitness or at random."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at_cell(archive: Archive, cell: Sequence[int]) -> int:
 
 
 def near_feature(archive: Archive, feature: Sequence[float] | np.ndarray) -> int:
-    """Return the cell of the elite with the nearest feature, relative to the feature bounds."""
+    """Return the cell of the elite with the nearest feature. Features are first scaled to [0, 1]."""
     elites(archive)
     return int(archive.nearest(feature).cell)
 

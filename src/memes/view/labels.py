@@ -55,14 +55,14 @@ def _trouble(now: Snapshot) -> str:
 
 
 class EliteFacts(NamedTuple):
-    """An elite, and information about the elite that the page shows.
+    """Information about one elite, for display on the page.
 
     Attributes:
         archive: Archive that contains the elite.
         cell: Cell of the elite in the archive.
         correction: Result of re-evaluation; None if there is none.
         holds: Cell of the elite after re-evaluation; None if it does not survive.
-        drawing: Result of the evaluation of the elite for the page, if there is one.
+        drawing: Result of simulating the elite for the page; None if it was not simulated.
         shown: Generation of the elite that the page currently shows in this cell.
     """
 

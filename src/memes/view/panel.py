@@ -116,7 +116,8 @@ class Panel:
 
     def _tell(self, control: Any, name: str) -> None:
         def told(event: Any) -> None:
-            if event.client is not None:  # it is None if the page has set the value
+            # If the page has set the value, there is no client.
+            if event.client is not None:
                 self.events.put((name, control.value, event.client))
 
         control.on_update(told)

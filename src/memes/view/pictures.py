@@ -25,8 +25,9 @@ from memes.errors import UsageError
 from memes.view.cameras import Camera, add_light, between, camera_of, darken_ground
 from memes.view.video_formats import write_frames
 
-SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF files are large
-SAMPLES = 4  # samples per pixel, for smooth edges
+# Width and height of videos in pixels. GIF videos are the smallest, because their files are large.
+SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}
+SAMPLES = 4  # Several samples are drawn per pixel, for smooth edges.
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
 
 
@@ -66,7 +67,7 @@ def frames(
     model: Any, states: np.ndarray, *, width: int, height: int, camera: Camera = "auto"
 ) -> Iterator[np.ndarray]:
     """Yield pictures uint8[height, width, 3] of an `MjModel` at the positions `states[n, nq]`."""
-    name = library()  # must precede the import of MuJoCo, which reads `MUJOCO_GL`
+    name = library()  # Call this before MuJoCo is imported, because the import reads `MUJOCO_GL`.
     import mujoco
 
     model = copy.copy(model)
@@ -115,7 +116,7 @@ def write_video(
         states: Positions, [n, nq].
         seconds: Time between two positions.
         size: Width and height; by default, the size for the file format in `SIZES`.
-        camera: Camera, as in `camera_of`.
+        camera: Name of a camera. `camera_of` describes the cameras.
         rate: Pictures per second; by default, one picture per position.
     """
     width, height = size or SIZES[file.suffix.lower()]

@@ -84,7 +84,7 @@ class ElitePlayer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def choose(self, slot: int, follower: Follower, cell: int, note: str = "") -> None:
-        """Simulate the elite of a cell, and then play it in one of the scenes."""
+        """Simulate the elite of a cell, and then show the simulation in one of the scenes."""
         self.chosen[slot], self._notes[slot] = cell, note
         seed = int(self._panel.start.value)
         self._waiting[slot] = self._thread.submit(self._simulate, follower, cell, seed)
@@ -112,7 +112,7 @@ class ElitePlayer:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Show the elites whose simulations have finished. The arguments are those of `tell`."""
+        """Show the elites whose simulations have finished. `tell` explains the arguments."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
@@ -136,10 +136,10 @@ class ElitePlayer:
         return self._scenes[key]
 
     def tell(self, follower: Follower, generations: int) -> None:
-        """Show descriptions of the elites and the controls that apply to the elites.
+        """Show descriptions of the elites, and the controls that apply to these elites.
 
         Args:
-            follower: The run.
+            follower: Follower of the run.
             generations: Number of generations after which the displayed archive was recorded.
         """
         now, panel, played = follower.latest, self._panel, self._played
@@ -185,7 +185,7 @@ class ElitePlayer:
         ]
 
     def play(self) -> None:
-        """Move the elites by the time that has passed since the last call."""
+        """Continue the animation by the time that has passed since the last call."""
         passed, self._before = time.perf_counter() - self._before, time.perf_counter()
         moving = self._moving()
         if not moving:
@@ -237,7 +237,7 @@ class ElitePlayer:
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` has been drawn"
-        except Exception as error:  # otherwise, exceptions in this thread would be lost
+        except Exception as error:  # Python does not print exceptions of this thread
             self._panel.command.content = labels.of_error(error)
 
 

@@ -60,7 +60,7 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Rec
 
 
 def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Recording]]:
-    """Return `(x[d], seed) -> recordings`, which plays episodes and is compiled on its first call."""
+    """Return a function `(x[d], seed) -> recordings`. It is compiled on its first call."""
     at_least(1, draws=draws)
     control = task.control
     assert control is not None

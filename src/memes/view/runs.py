@@ -1,4 +1,4 @@
-"""The runs of a page, including runs that have not begun yet."""
+"""The runs that a page shows, including runs that have not begun yet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from memes.store.find import find
 from memes.store.folder import holds_run
 from memes.view.follow import Follower
 
-SEARCH = 1.0  # seconds between two searches for new runs
-SHARE = 0.05  # maximum seconds per poll for reading runs that are not shown
+# The page searches for new runs every `SEARCH` seconds. Each poll spends at most `SHARE` seconds on
+# reading the runs that are not shown.
+SEARCH = 1.0
+SHARE = 0.05
 
 
 def found_in(word: str | Path) -> list[Path]:
@@ -25,11 +27,11 @@ def found_in(word: str | Path) -> list[Path]:
 
 
 class Runs:
-    """The runs of a page. Runs that begin later are added.
+    """The runs that a page shows. Runs that begin later are added.
 
     Args:
-        words: Run folders, folders of runs, and patterns, as for `find`. If a folder contains no run, a
-            run is expected to begin there.
+        words: Run folders, folders that contain runs, or patterns such as `runs/arm-*`. If a folder
+            contains no run, a run is expected to begin there.
     """
 
     def __init__(self, words: Sequence[str | Path]) -> None:

@@ -11,8 +11,11 @@ from memes.view.drawings import Drawing
 SIZE = 1.7  # size of the drawing, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
 FLOOR, TILES = (44, 47, 56), (140, 147, 168)
-TILE = SIZE / 7  # size of a tile of the floor
-RAISED = 0.4  # height at which lines and pictures, which have no floor, are drawn
+
+# Tiles of the floor have the side `TILE`. Lines and pictures have no floor, and are drawn at the height
+# `RAISED`.
+TILE = SIZE / 7
+RAISED = 0.4
 
 
 class EliteScene:
@@ -129,7 +132,7 @@ class EliteScene:
         for body, node in self._bodies.items():
             at = (self._data.xpos[body] - place) * self._scale
             node.position, node.wxyz = at, self._data.xquat[body]
-            if body == 0:  # body 0 contains the walls, most of which are far away
+            if body == 0:  # hide the walls, which belong to body 0, if they are far away
                 node.visible = bool(np.abs(at[:2]).max() < 4 * SIZE)
 
 

@@ -35,9 +35,13 @@ listening: Any = websockets.asyncio.server
 HOST = "127.0.0.1"
 NAME = re.compile(rf"({re.escape(HOST)}|localhost)(:\d{{1,5}})?", re.IGNORECASE | re.ASCII)
 LAST_PORT = 65535
-LARGEST = 2**20  # maximum size of a message in bytes
-LARGEST_SIDE = 10**5  # maximum side of a camera's picture in pixels
-NEAREST, FARTHEST = 1e-9, 1e9  # minimum length of a camera's vectors, and maximum coordinate
+
+# A message has at most `LARGEST` bytes. The picture of a camera has at most `LARGEST_SIDE` pixels per
+# side. The vectors of a camera have a length of at least `NEAREST` and coordinates up to `FARTHEST`.
+LARGEST = 2**20
+LARGEST_SIDE = 10**5
+NEAREST, FARTHEST = 1e-9, 1e9
+
 # The following names are private in viser. Therefore viser's version has an upper bound, and `missing`
 # checks that the names exist. `ACCEPTED` lists the messages that the page may send, with the fields that
 # the server reads. It must not contain ShareUrlRequest, which opens a tunnel.
@@ -50,9 +54,12 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "SceneNodeClickMessage": (),
     "CommandTriggerMessage": (),
 }  # fmt: skip
-SENT = {"RunJavascriptMessage": ("source",)}  # messages that the server sends to the page
-CONTROLS = "_gui_input_handle_from_uuid"  # attribute of `server.gui` that contains the controls
-QUEUE = "_websock_interface.queue_message"  # attribute of `server.gui` that sends a message
+
+# The server sends the message `SENT` to the page. The attribute `CONTROLS` of `server.gui` contains the
+# controls. The attribute `QUEUE` of `server.gui` sends a message.
+SENT = {"RunJavascriptMessage": ("source",)}
+CONTROLS = "_gui_input_handle_from_uuid"
+QUEUE = "_websock_interface.queue_message"
 HEADERS = {
     "Cache-Control": "no-store",
     # This policy prevents the browser from loading anything from other servers.
@@ -122,8 +129,9 @@ def run_javascript(server: Any, source: str) -> None:
 def free_arrow_keys(server: viser.ViserServer) -> None:
     """Prevent viser from turning the camera when an arrow key triggers a command of the page."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    # The page's command handlers are below this element, so they still run. The handler that turns the
-    # camera is above this element, so it does not run.
+    # Key events pass from inner to outer elements, and stop at the root element. The page's command
+    # handlers are inside the root element, so they still run. The handler that turns the camera is
+    # outside, so it does not run.
     run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
 
 
@@ -143,10 +151,10 @@ def _listener(port: int) -> socket.socket:
 
 
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
-    """Start viser's server with the guard in front of it.
+    """Start viser's server, and check all requests and messages before viser handles them.
 
-    Viser has no setting for a guard. Therefore `websockets.serve`, which viser calls to listen, is
-    replaced by a function that uses the given listener and the guard.
+    Viser has no setting for such checks, but it calls `websockets.serve`. This function is replaced
+    during the start. The replacement adds the checks and uses the given listener.
     """
     original, started = listening.serve, []
 

@@ -81,7 +81,7 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
     height, width = first.shape[:2]
     raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate}"
     options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
-    # ffmpeg could take a relative name for an option or an address, such as `-x.mp4` or `pipe:1.mp4`.
+    # Use an absolute path. Otherwise, `-x.mp4` could be an option, and `pipe:1.mp4` an address.
     command = [_ffmpeg() or "ffmpeg", *options.split(), str(file.absolute())]
     # If the encoder fails, it closes its input. Ignore this here, because the exit code is checked
     # below.
