@@ -1,4 +1,4 @@
-"""Contestants that evaluate the policies of mirrored samples, with different layouts of the weights.
+"""Implementations of the policies of mirrored samples, each with a different layout of the weights.
 
 These contestants measure only the speed.
 """

@@ -230,7 +230,7 @@ class Algorithm:
         return self.advance(after, emitter), self.info(outcome, answer, lanes)
 
     def assess(self, batch: Batch, evaluation: Evaluated) -> Outcome:
-        """Estimate each candidate from its evaluations, and count faults and features out of bounds."""
+        """Estimate the fitness and feature of each candidate, and count invalid evaluations."""
         batch = jax.tree.map(jnp.asarray, batch)
         first, n = batch.candidates.evaluations, batch.size
         whole = as_evaluation(self.task, n, evaluation)

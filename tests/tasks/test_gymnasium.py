@@ -74,7 +74,7 @@ def test_actions_are_mapped_to_their_space():
 
 
 class Persistent(gymnasium.Env):
-    """An environment whose reset keeps some state, as the worlds of Box2D do."""
+    """An environment that keeps a part of its state across resets, like Box2D environments."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Box(np.array([0.0], np.float32), np.array([4.0], np.float32))

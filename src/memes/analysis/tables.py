@@ -57,7 +57,7 @@ def scores(groups: Groups) -> list[Row]:
 def tests(groups: Groups) -> list[Row]:
     """List rank-sum tests between the labels of a task, per measure and comparison point.
 
-    p-values are corrected for the number of pairs of labels of the task.
+    The p-values are corrected for the number of pairs of algorithms that are compared on the task.
     """
     rows = []
     for task, view, measure, by_label in _measured(groups):

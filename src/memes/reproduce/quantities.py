@@ -16,7 +16,7 @@ from memes.store.summary import Summary
 # Lowest possible fitness of tasks whose fitness is at most 0. Summaries of version 0.2 do not record
 # `min_fitness`.
 MIN_FITNESS = {"hexapod": -math.pi}
-FIRST_SHARE = 0.025  # share of the evaluations after which the curves of `area` start
+FIRST_SHARE = 0.025  # share of the evaluations at which the curve that `area` integrates starts
 
 
 class Evidence(NamedTuple):
@@ -51,7 +51,7 @@ class Quantity(NamedTuple):
     by_mean: Callable[[Summary], float] | None = None
 
     def values(self, evidence: Evidence) -> np.ndarray:
-        """Return the finite values, one per seed or turn."""
+        """Return the finite values, one per seed or per repetition of a timing."""
         if self.value is None:
             return _finite(evidence.seconds.get(self.label, ()))
         return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])

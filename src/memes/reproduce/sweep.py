@@ -39,7 +39,7 @@ TIME = "time"  # A sweep returns this value if it reached its time limit.
 
 
 class Item(NamedTuple):
-    """The runs of a variant on a task, with their seeds and the equivalent parsed command."""
+    """The runs of a variant on a task: their seeds, and the parsed command that starts them."""
 
     task: str
     label: str

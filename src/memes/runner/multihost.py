@@ -29,7 +29,8 @@ from jax.experimental import multihost_utils
 from memes.errors import RunError, at_least, require
 from memes.parameters import flat
 
-# A process sends a heartbeat every `BEAT` seconds. It counts as lost after `PATIENCE` silent seconds.
+# A process sends a heartbeat every `BEAT` seconds. It counts as lost after `PATIENCE` seconds without a
+# heartbeat.
 BEAT, PATIENCE = 2.0, 20.0
 # A process exits with the code `LOST` after it has lost another process.
 LOST = 1
