@@ -1,4 +1,7 @@
-"""Print the lowest allowed versions of the dependencies and the given extras, for `pip install -c`."""
+"""Print the lowest allowed version of each dependency, as constraints for `pip install -c`.
+
+The arguments are the names of extras whose dependencies are included.
+"""
 
 import re
 import sys

@@ -1,9 +1,10 @@
-"""Measure the error of a step at each level of fidelity, relative to a converged step of MuJoCo C.
+"""Measure the error of one simulator step at each level of fidelity. MuJoCo C is the reference.
 
 MuJoCo C simulates a few robots under random controls. From each state on these trajectories, the script
 computes one timestep at every level of fidelity, in float64. The solver starts from the solution of the
-previous step at the same level. The error of a step is the largest velocity difference, divided by the
-larger of 1 and the largest velocity.
+previous step at the same level. The reference is a step of MuJoCo C with a converged solver. The error
+of a step is the largest difference from the reference velocities, divided by the larger of 1 and the
+largest reference velocity.
 
     python benchmarks/accuracy.py                                the robots of the library
     python benchmarks/accuracy.py --models walker.xml ant.xml    other models

@@ -48,12 +48,12 @@ class Case:
     """An algorithm that both libraries implement.
 
     Attributes:
-        ours: Function `(task, cells) -> Algorithm` of this library.
+        ours: Function `(task, cells) -> Algorithm` that creates this library's algorithm.
         archive: Function `(shape) -> archive` that creates the pyribs archive of the emitters.
         emitter: Function `(archive, x0, seed) -> emitter` that creates a pyribs emitter.
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
-        task: Function `(dimensions) -> task`.
+        task: Function `(dimensions) -> task` that creates the task.
         starts: Function `(task, seed, emitters) -> x0[emitters, d]` that returns the initial means of
             the pyribs emitters.
     """
@@ -203,9 +203,9 @@ CASES = {
 def change_cma_es() -> None:
     """Replace the CMA-ES formulas of evosax with the formulas of pyribs 0.12.
 
-    In pyribs, the covariance path is in units of the genotypes instead of the step size. The rank-one
-    update contains the factor c_1 twice. The step size depends on the squared length of its evolution
-    path.
+    In pyribs, the covariance path is in units of the genotypes, and is not divided by the step size. The
+    rank-one update contains the factor c_1 twice. The step size depends on the squared length of its
+    evolution path.
     """
     from evosax.algorithms.distribution_based.cma_es import CMA_ES
 
@@ -232,7 +232,7 @@ def change_cma_es() -> None:
 
 
 def ours(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
-    """Return the QD-scores of this library, one per seed."""
+    """Run this library's algorithm, and return one QD-score per seed."""
     algorithm = case.ours(task, cells)
     found = archives(algorithm, s.generations * algorithm.batch_size, s.seeds)
     # A negative fitness adds 0 to the score, as in `of_pyribs` below.
@@ -240,7 +240,7 @@ def ours(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> 
 
 
 def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
-    """Return the QD-scores of pyribs, one per seed. Each batch is evaluated by one compiled call."""
+    """Run the pyribs algorithm, and return one QD-score per seed. Each batch is one compiled call."""
     from ribs.archives import GridArchive
     from ribs.schedulers import Scheduler
 

@@ -3,10 +3,10 @@
     python benchmarks/beside.py
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
-The script runs cases of `versions.py`. For each case, it starts a process that compiles the case. In
-every turn, the processes run first one after the other, and then all at once. On a GPU, kernels of
-different processes run at the same time only with CUDA's multi-process service. Start this service
-first, with `nvidia-cuda-mps-control -d`.
+Each run is a case that `versions.py` defines, and has a process that compiles the case. A measurement
+consists of several turns. In each turn, the processes run first one after the other, and then all at
+once. On a GPU, kernels of different processes run at the same time only with CUDA's multi-process
+service. Start this service first, with `nvidia-cuda-mps-control -d`.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class Settings:
 
 
 def main() -> None:
-    """Compare the time of each run alone with its time when all runs are active."""
+    """Compare the time that each run takes alone with its time when all runs execute at once."""
     settings = tyro.cli(Settings, description=__doc__)
     processes = [worker(case, None) for case in settings.cases]
     for process in processes:

@@ -1,4 +1,4 @@
-"""Cases of `speed.py`. A case yields one or more rounds, in which all contestants do the same work."""
+"""Benchmark cases for `speed.py`. In each round of a case, all implementations do the same work."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,10 +34,10 @@ NEIGHBOURS, HISTORY = 10, 50_000
 
 
 class Round(NamedTuple):
-    """Contestants that do the same work. One call does `amount` units, for example generations.
+    """Implementations that do the same work. One call computes `amount` units, such as generations.
 
-    The first contestant is this library. All other contestants are compared with this library. If a
-    contestant cannot be built, its value in `contestants` is a text with the reason.
+    The first implementation is the reference of the comparison. If an implementation cannot be built,
+    its value in `contestants` is a text with the reason.
     """
 
     title: str
@@ -87,7 +87,7 @@ def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def _plain_novelty(query: Array, past: Past) -> Array:
-    # Sum column by column, because XLA on CPUs reduces the last axis several times more slowly.
+    # On CPUs, a sum over the last axis would be several times slower than this sum over columns.
     columns = zip(query.T, past.feature.T, strict=True)
     distance = jnp.sqrt(sum(jnp.square(q[:, None] - p) for q, p in columns))
     distance = jnp.where(past.valid, distance, jnp.inf)
@@ -95,7 +95,7 @@ def _plain_novelty(query: Array, past: Past) -> Array:
 
 
 def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Measure the time of MEMES on the arm, with a full history."""
+    """Measure how long a generation of MEMES takes on the arm with a full history."""
     sizes = [(32, 512, 1000), (128, 512, 1000)] if scale == "paper" else [(16, 128, 100)]
     authors = {32: "the authors' code takes 20.8 ms on an H200", 128: "the authors' code takes 81.6 ms"}
     generations = 200 if scale == "paper" else 50
@@ -203,7 +203,7 @@ def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare the speed of MEMES, of MAP-Elites and of rollouts alone, on the ant.
+    """Compare the speed of MEMES, MAP-Elites and plain rollouts on the ant.
 
     CPUs use smaller sizes.
     """
@@ -223,7 +223,7 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Measure the speed of PGA-ME on the ant, and the speed of its training with and without kernels.
+    """Measure the speed of PGA-ME on the ant, and of its training in runs and in plain XLA.
 
     CPUs use smaller sizes.
     """
@@ -305,14 +305,14 @@ def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
-    """Return a contestant that computes only the rollouts of `n` different genotypes per generation."""
+    """Return an implementation that only computes rollouts of `n` different genotypes per generation."""
     init_key, key = jax.random.split(jax.random.key(0))
     x = task.init(init_key, n)
 
     def step(carry, _):
         key, total, x = carry
         key, rows_key = jax.random.split(key)
-        # The factor is nearly 1, but it is not a constant, so the compiler cannot reuse results.
+        # Scale genotypes by a factor near 1 that varies, so that the compiler cannot reuse results.
         found = task.evaluate(jax.random.split(rows_key, n), x * (1 + 1e-9 * total))
         return (key, total + jnp.mean(found.fitness) + jnp.mean(found.feature), x), None
 
@@ -320,7 +320,7 @@ def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
 
 
 def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None) -> Contestant:
-    """Return a contestant that runs an algorithm of this library with a history of `length` generations.
+    """Return an implementation that runs an algorithm with a history of `length` generations.
 
     If `length` is None, the history has a fixed size and is full from the start.
     """
@@ -346,7 +346,7 @@ def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None
 
 
 def built(make: Callable[..., Contestant], *arguments: Any, **options: Any) -> Contestant | str:
-    """Return a contestant, or the reason why it cannot be built."""
+    """Return an implementation, or the reason why it cannot be built."""
     try:
         return make(*arguments, **options)
     except ImportError as error:

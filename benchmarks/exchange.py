@@ -1,4 +1,4 @@
-"""Count the bytes that devices exchange per generation, from the collectives of compiled programs.
+"""Count the bytes that devices exchange per generation.
 
 The script compiles programs for several simulated devices of one CPU, without executing them. It adds up
 the bytes of the collective operations in these programs.

@@ -2,9 +2,9 @@
 
 By default, the script measures the CPU time of all threads. Other work on the machine affects this time
 less than wall-clock time. On a GPU, `--wall` measures wall-clock time. The engines take turns and
-simulate the same number of robots under random controls. The script reports the best turn of each
-engine. MuJoCo C and MJX use the solver settings of the model. The controls are copied to the device
-before the measurement.
+simulate the same number of robots under random controls. For each engine, the script reports the speed
+of the fastest repetition. MuJoCo C and MJX use the solver settings of the model. The controls are copied
+to the device before the measurement.
 
     python benchmarks/foreign.py half_cheetah.xml walker.xml
     python benchmarks/foreign.py walker2d.xml --engines native-default mujoco-c mjx
@@ -37,7 +37,7 @@ class Settings:
     engines: tuple[str, ...] = ENGINES
     robots: int = 256
     steps: int = 50
-    """Timesteps per robot and turn."""
+    """Timesteps per robot and repetition."""
     turns: int = 5
     wall: bool = False
     """Measure wall-clock time instead of CPU time."""

@@ -1,4 +1,4 @@
-"""Run commands with run folders, TOML files and arguments that are damaged or forged at random.
+"""Run commands on randomly damaged or forged run folders and TOML files, and with unusual arguments.
 
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
@@ -154,7 +154,7 @@ def forge_arrays(draw: random.Random, file: Path) -> None:
 
 
 def forge_changes(draw: random.Random, file: Path) -> None:
-    """Write changes in the correct format, but with unusual values."""
+    """Forge a file of archive changes: write unusual values in the correct format."""
     head, _, data = file.read_bytes().partition(b"\n")
     about = json.loads(head)
     rows = changes.load_changes(file.parent)
@@ -229,7 +229,7 @@ def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
 
 
 def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
-    """Write summaries of some runs of the experiments, and forge one of these summaries."""
+    """Write summaries for some of the runs that `plan` returns, and forge one of these summaries."""
     folder.mkdir()
     about = json.loads((run / "summary.json").read_text())
     for item in draw.sample(plan([*EXPERIMENTS], ["hexapod"], "laptop"), 4):
@@ -352,7 +352,7 @@ def read(run: str) -> int:
 
 
 def perform(words: list[str]) -> tuple[int | str | None, str]:
-    """Run a command, and return its exit code and output. Does not catch exceptions."""
+    """Run a command, and return its exit code and output. Only `SystemExit` is caught."""
 
     def late(signum: int, frame: object) -> None:
         raise TookTooLongError
@@ -381,7 +381,7 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
 
 
 def templates(folder: Path) -> list[Path]:
-    """Return undamaged run folders of this version and of an older version."""
+    """Return two undamaged run folders, written by this version and by an older version of memes."""
     new = folder / "new"
     assert perform([*QUICK, str(new)])[0] == 0
     return [new, OLD]

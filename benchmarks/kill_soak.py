@@ -5,9 +5,9 @@
     python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
 A quarter of the kills happen while a process starts and compiles. All other kills happen within half a
-second after the first checkpoint of the process. At that time, the process computes, writes a log or a
-checkpoint, or re-evaluates elites on an uncertain task. If a run ends before all kills are done, the
-script compares this run with the uninterrupted run, and starts another run. The script prints the state
+second after the first checkpoint of the process. They can therefore interrupt computations, the writing
+of files, and the re-evaluation of elites on uncertain tasks. If a run ends before all kills are done,
+the script compares it with the uninterrupted run, and starts another run. The script prints the state
 after each kill.
 """
 

@@ -148,7 +148,7 @@ def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0
-    # Disable MuJoCo's mid-phase, because it uses bounding boxes with the ground at its original height.
+    # Disable MuJoCo's mid-phase, whose bounding boxes assume the original height of the ground.
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
     if options:
         without_self_collision(model)

@@ -1,4 +1,4 @@
-"""Compare the scores of MEMES with different options that trade accuracy for speed.
+"""Measure how the scores of MEMES change with options that trade accuracy for speed.
 
     python benchmarks/options.py                             the Arm and the Ant, on a GPU
     python benchmarks/options.py --tasks ant --options default rank-4 --generations 500

@@ -1,4 +1,6 @@
-"""Contestants from other libraries: MAP-Elites and ME-ES of QDax, and CMA-ME, CMA-MAE and DNS of pyribs.
+"""Implementations from other libraries.
+
+QDax provides MAP-Elites and ME-ES. pyribs provides CMA-ME, CMA-MAE and DNS.
 
 Each function returns a `Contestant`, or raises an ImportError if its library is not installed.
 """
@@ -33,8 +35,8 @@ def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generati
     def advance(carry):
         return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
 
-    # Compile only once. With `jax.jit` alone, the second call might compile again, because the first
-    # state may have weak types, but the returned state has none.
+    # Compile only once. The first state may have weak types, which the returned state does not have.
+    # `jax.jit` alone might therefore compile again in the second call.
     compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
 
     def call():
@@ -46,7 +48,7 @@ def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generati
 
 
 def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
-    """Return MAP-Elites of QDax with the variation, batch and grid of `presets.me`."""
+    """Return MAP-Elites from QDax with the variation, batch and grid of `presets.me`."""
     from qdax.core.emitters.mutation_operators import isoline_variation
     from qdax.core.emitters.standard_emitters import MixingEmitter
 
@@ -58,7 +60,10 @@ def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
 
 
 def qdax_me_es(task: Task, *, samples: int, generations: int, capacity: int) -> Contestant:
-    """Return ME-ES of QDax with the options of `presets.me_es` and a history of `capacity` features."""
+    """Return ME-ES from QDax with the options of `presets.me_es`.
+
+    The history contains at most `capacity` features.
+    """
     from qdax.core.emitters.mees_emitter import MEESConfig, MEESEmitter
 
     config = MEESConfig(sample_number=samples, l2_coefficient=0.01)
@@ -75,7 +80,7 @@ def _scoring(task: Task) -> Callable:
 
 
 def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
-    """Return MAP-Elites of QDax with an emitter and `start` initial genotypes, without metrics."""
+    """Return MAP-Elites from QDax, with the given emitter and `start` initial genotypes."""
     from qdax.core.containers.mapelites_repertoire import compute_euclidean_centroids
     from qdax.core.map_elites import MAPElites
     from qdax.utils.metrics import default_qd_metrics
@@ -93,9 +98,9 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 
 
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
-    """Return CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
+    """Return CMA-ME from pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
-    `pool` is the number of emitters. In each turn, all emitters propose genotypes.
+    `pool` is the number of emitters. In each iteration, all emitters propose genotypes.
     """
     from ribs.emitters import EvolutionStrategyEmitter
 
@@ -118,7 +123,7 @@ def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) 
 
 
 def ribs_cma_mae(task: Task, *, turns: int, lanes: int, samples: int, sigma: float) -> Contestant:
-    """Return CMA-MAE of pyribs with the thresholds, ranking and restarts of `presets.cma_mae`."""
+    """Return CMA-MAE from pyribs with the thresholds, ranking and restarts of `presets.cma_mae`."""
     from ribs.emitters import EvolutionStrategyEmitter
 
     archive = ribs_archive(task, learning_rate=0.01, threshold_min=task.min_fitness)
@@ -142,7 +147,7 @@ def ribs_cma_mae(task: Task, *, turns: int, lanes: int, samples: int, sigma: flo
 
 
 def ribs_dns(task: Task, *, turns: int, batch: int, iso: float, line: float) -> Contestant:
-    """Return DNS of pyribs with the population, neighbours and variation of `presets.dns`."""
+    """Return DNS from pyribs with the population, neighbours and variation of `presets.dns`."""
     from ribs.archives import DNSArchive
     from ribs.emitters import IsoLineEmitter
 
@@ -162,7 +167,7 @@ def ribs_dns(task: Task, *, turns: int, batch: int, iso: float, line: float) -> 
 
 
 def ribs_archive(task: Task, **options: float) -> Any:
-    """Return an archive of pyribs with the cells of the task's grid."""
+    """Return a pyribs archive with the cells of the task's grid."""
     from ribs.archives import GridArchive
 
     return GridArchive(
@@ -177,7 +182,7 @@ def ribs_archive(task: Task, **options: float) -> Any:
 def ribs_scheduled(
     task: Task, archive: Any, emitters: list[Any], *, turns: int, n: int, result: Any = None
 ) -> Contestant:
-    """Return a contestant that runs `turns` iterations of a pyribs scheduler with all emitters.
+    """Return a `Contestant` that runs `turns` iterations of a pyribs scheduler with all emitters.
 
     One compiled call evaluates the n genotypes of an iteration.
     """

@@ -30,7 +30,7 @@ from timing import about, interleaved
 from memes import physics
 
 SUBSTEPS = 5
-PEER_STEPS = 400_000  # maximum number of control steps per measured call of another simulator
+PEER_STEPS = 400_000  # maximum number of control steps per call of MuJoCo C or MJX, summed over robots
 
 
 @dataclasses.dataclass
@@ -43,7 +43,7 @@ class Settings:
     policy_sizes: tuple[int, ...] = (2048, 16384)
     """Numbers of robots for which the speed with policies is also measured."""
     steps: int = 50
-    """Control steps per measured call. For many robots, MuJoCo C and MJX compute fewer steps."""
+    """Number of control steps per call. With many robots, MuJoCo C and MJX run fewer steps."""
     fidelity: str = "fast"
     model: str = "ant"
     registers: tuple[Path, ...] = ()
@@ -125,7 +125,7 @@ def mjx(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
 
 
 def print_registers(file: Path, fidelity: str) -> None:
-    """Print the sizes of the kernels of a model, and the registers and spills of its CUDA kernel."""
+    """Print the sizes of a model's kernels, and how many registers its CUDA kernel uses and spills."""
     from memes.physics.cuda_backend import step_kernel
     from memes.physics.native import native_source
     from memes.physics.stacking import stacked, unstacked

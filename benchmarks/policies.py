@@ -1,6 +1,6 @@
-"""Implementations of the policies of mirrored samples, each with a different layout of the weights.
+"""Implementations of policies for mirrored samples, to measure their speed.
 
-These contestants measure only the speed.
+Each implementation has a different layout of the weights.
 """
 
 import itertools
@@ -18,7 +18,10 @@ SIGN = jnp.array([1.0, -1.0]).reshape(1, 2, 1, 1)  # signs of the two samples of
 
 
 def ways(lanes: int, pairs: int, steps: int) -> dict[str, Contestant]:
-    """Return one contestant per layout, which computes `steps` policy steps without a simulator."""
+    """Return one implementation per layout of the weights.
+
+    Each implementation computes `steps` policy steps without a simulator.
+    """
     mean_key, noise_key, left_key, right_key = jax.random.split(jax.random.key(0), 4)
     mean = [0.1 * jax.random.normal(mean_key, (lanes, i, o)) for i, o in SHAPES]
     noise = [0.02 * jax.random.normal(noise_key, (lanes, pairs, i, o)) for i, o in SHAPES]
@@ -61,7 +64,8 @@ def by_pair(x: Array, mean: Array, noise: Array) -> Array:
 def by_factors(x: Array, mean: Array, left: Array, right: Array) -> Array:
     """Multiply `x` by means [l, i, o] plus and minus noise.
 
-    The noise of a pair is the product of the matrices `left` [l, p, i, r] and `right` [l, p, r, o].
+    The noise of each mirrored pair is the product of two matrices, which are in `left` [l, p, i, r] and
+    `right` [l, p, r, o].
     """
     inner = jnp.sum(x[..., None] * left[:, None], axis=-2)
     shift = jnp.sum(inner[..., None] * right[:, None], axis=-2)

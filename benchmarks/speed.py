@@ -37,13 +37,13 @@ class Settings:
     scale: Scale | None = None
     """Size of the cases. By default, `paper` on a GPU and `laptop` on a CPU."""
     repeats: int = 5
-    """Measured calls per contestant."""
+    """Number of measured calls per implementation."""
     json: Path | None = None
     """File to which the results, the device and the versions are written."""
 
 
 def measured(case: str, compared: Round, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield one row of results per contestant of a round."""
+    """Yield one row of results for each implementation in a round."""
     runnable = {n: c for n, c in compared.contestants.items() if isinstance(c, Contestant)}
     timings = interleaved({name: c.call for name, c in runnable.items()}, repeats)
     for name, contestant in compared.contestants.items():

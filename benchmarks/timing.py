@@ -34,7 +34,7 @@ class Timing(NamedTuple):
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int = 3) -> dict[str, Timing]:
     """Call all functions in turn: once for compilation, and then `repeats` times.
 
-    Each call waits for the device. Other load on the machine affects all functions equally.
+    Each call waits for the device. The functions take turns, so other load affects all of them.
     """
     timed = {name: ([], None) for name in functions}
     for _ in range(1 + repeats):

@@ -4,7 +4,7 @@
 the updated means in two calls, and resets lanes immediately. It shares only the task with the library.
 Both implementations use the same seeds. The table compares their scores and the time per generation.
 
-    python benchmarks/two_calls.py --joints 1000 --generations 2000 --seeds 10      (a GPU)
+    python benchmarks/two_calls.py --joints 1000 --generations 2000 --seeds 10      (on a GPU)
     python benchmarks/two_calls.py --joints 100 --lanes 8 --samples 64 --generations 300 --seeds 3
 """
 
@@ -46,7 +46,7 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
         return order / (values.shape[-1] - 1) - 0.5
 
     def novelty(feature, history, size):
-        """Return the mean distance to the nearest ten features, computed in blocks of 1 024 queries."""
+        """Return the mean distance of each feature to the ten nearest features in the history."""
 
         def block(queries):
             distance = jnp.linalg.norm(queries[None] - history, axis=-1)
@@ -83,7 +83,6 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
         bias_m, bias_v = 1 - 0.9 ** t[:, None], 1 - 0.999 ** t[:, None]
         theta = theta + RATE * (m / bias_m) / (jnp.sqrt(v / bias_v) + 1e-8)
 
-        # Update the archives, one lane after the other.
         offspring = task.evaluate(None, theta)
         cell = jnp.clip(jnp.floor(offspring.feature * CELLS), 0, CELLS - 1).astype(int)
         cell = cell[:, 0] * CELLS + cell[:, 1]

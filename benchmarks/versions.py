@@ -6,8 +6,8 @@
 
 Each version runs in a separate process, which compiles the case. Then the two processes take turns and
 compute equal numbers of generations. The older version must be 0.2 or newer, and uses the packages of
-the current environment. With `--most 1.5`, the exit code is 1 if generations of this version take more
-than 1.5 times as long as generations of the older version.
+the current environment. With `--most 1.5`, the exit code is 1 if this version takes more than 1.5 times
+as long per generation as the older version.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def preset(name: str, task: str, *, new: dict | None = None, **options) -> Calla
 
 
 def lanes_and_offspring() -> tuple[object, Callable]:
-    """Build a case with 24 lanes and 64 offspring, in which candidates are evaluated 64 times."""
+    """Build a case with 24 lanes and 64 offspring, in which each candidate is evaluated 64 times."""
     import memes
     from memes import emitters, history, objectives, resets, strategies
     from memes.estimates import Candidates
@@ -63,7 +63,7 @@ def lanes_and_offspring() -> tuple[object, Callable]:
 
 
 def generations(algorithm) -> tuple[object, Callable]:
-    """Return the first state of an algorithm, and a function that computes some generations."""
+    """Return the initial state, and a function `(state, count)` that computes `count` generations."""
     import jax
     import jax.numpy as jnp
 

@@ -3,14 +3,14 @@
     python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
-The script compares the times of runs that a page follows and of runs that have no change log. Without
-a change log, neither the device nor the host records changes. The two kinds of runs take turns. If other
-programs use the machine, the times of complete runs are not precise. The script therefore also measures
-the CPU seconds of individual parts.
+The script compares the times of runs with and without a page. Runs without a page have no change log, so
+neither the device nor the host records changes. The two kinds of runs alternate. If other programs use
+the machine, the times of complete runs are not precise. The script therefore also measures the CPU
+seconds of individual parts.
 
-At both scales, the script measures the cost of the observer on the host with the array shapes of the
-paper's Ant. From this cost, it calculates the observer's share of the time of a generation on an H200.
-Only complete runs with `--scale paper` on a GPU measure this share directly.
+At both scales, the script measures how long the observer needs for arrays as large as in a run of the
+paper's Ant. It divides this time by the time of the Ant's generations on an H200. Only complete runs
+with `--scale paper` on a GPU measure this share directly.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def page(folder: Path):
 
 
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return, per turn, the time of a run with a page, divided by that of a run without a change log."""
+    """Return the time of a run with a page divided by the time of a run without one, per repetition."""
     turns = []
     for turn in range(1 + repeats):
         both, seconds = (True, False) if turn % 2 else (False, True), {}
@@ -103,7 +103,7 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
 
 
 def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
-    """Return the ratio of the device times of n generations with and without recorded changes."""
+    """Return the device time of n generations with recorded changes, divided by the time without."""
     algorithm = memes.presets.memes(task, **options)
     init, key = device.keys_of(0)
     state = device.first_state(algorithm)(init, n)
@@ -125,7 +125,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 
 def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
-    """Yield the changes of `calls` device calls, [CALL, 32] each. Real runs have fewer changes."""
+    """Yield artificial changes for each device call. Real runs have fewer changes."""
     random = np.random.default_rng(0)
     for call in range(calls):
         generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)
@@ -178,7 +178,7 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Measure CPU and wall-clock times of the first simulation of an elite and of later simulations."""
+    """Measure the CPU time and the wall-clock time of the first simulation and of later ones."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds, clock = [], []
@@ -197,7 +197,7 @@ def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.nd
 
 
 def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Changes) -> bytes:
-    """Create the messages that update the browser after changes of cells: an image and a title."""
+    """Create the messages that show changed cells in the browser: an image and a title."""
     from viser._scene_api import _encode_image_binary
 
     generations = 2000

@@ -4,10 +4,10 @@
     python benchmarks/workers.py --simulator wait      a simulator that waits
 
 Both simulators take about five milliseconds per genotype. The script evaluates genotypes without
-workers, with one worker, and with `--workers` workers. These three variants take turns, after a warm-up
-call that starts the workers. The table shows the ratios of the median times. The simulator that waits
-represents simulators that call other programs. Because it uses no core, it shows the cost of workers
-even on a busy machine.
+workers, with one worker, and with `--workers` workers. A warm-up call starts the workers. The script
+then measures the three variants alternately. The table shows the ratios of the median times. The
+simulator that waits represents simulators that call other programs. Because it uses no core, it shows
+the cost of workers even on a busy machine.
 """
 
 import argparse

@@ -48,7 +48,7 @@ maximum_signature_line_length = 80
 
 
 def tidy(app, what, name, thing, options, lines):
-    """Mark programs in module docstrings as code blocks. Remove default docstrings of named tuples."""
+    """Mark the first indented block of module docstrings as code. Remove default field docstrings."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     if what == "module":
@@ -57,7 +57,7 @@ def tidy(app, what, name, thing, options, lines):
 
 
 def hide_tables(app, doctree):
-    """Exclude the pages that `memes compare` wrote from the search function of the site."""
+    """Hide the pages written by `memes compare` from the search function of the site."""
     if re.fullmatch(r"results/paper/\w+/comparison", app.env.docname):
         app.env.metadata[app.env.docname]["nosearch"] = True
 

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end o
 
 
 def table() -> str:
-    """Return a Markdown table of the settings of every run: flag, Python name, default and meaning."""
+    """Return a Markdown table with the flag, Python name, default and meaning of each run setting."""
     own, of_observers = run_options().values()
     python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(run)}
     for kind in USUAL:

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items):
 def optimised():
     """Whether XLA compiles programs with all optimisations.
 
-    By default, this fixture is False, because the optimisations would take most of the test time. Test
+    By default, this fixture is False, because XLA's optimisations would take most of the test time. Test
     files and folders override it if they test exact numbers or if their programs run for a long time.
     """
     return False

@@ -33,7 +33,7 @@ def really_killed():
 
 
 class Stream:
-    """A file that writes only half of its first data when the disk fails."""
+    """A file. If the disk fails at the first write, only half of the data of this write is stored."""
 
     def __init__(self, file, operation):
         self._file, self._operation = file, operation
@@ -65,7 +65,7 @@ def failing(at=None, fail=killed):
                 half()
             fail()
 
-    # Only count fsyncs, because they are slow and do not affect these tests.
+    # This function counts fsyncs without executing them. They are slow and do not affect these tests.
     def fsync(descriptor):
         operation("fsync", "")
 

@@ -19,9 +19,8 @@ def memoized(function, key=lambda *arguments, **options: None, found=None):
 
 
 def programs(patch):
-    """Memoize the programs of algorithms and the objects that commands build.
+    """Memoize compiled programs and the objects that commands build. Return the dictionary of results.
 
-    Returns the dictionary of memoized results.
     Two tasks or algorithms share a result if their parts are identical objects.
     """
     from memes.runner import loop  # import this only after shapes.check() in conftest.py

@@ -158,7 +158,7 @@ def main(folder: Path) -> dict:
 
 
 def report(name: str) -> None:
-    """Print the digests of the runs called `name`. Any other name is passed to `main` as a folder."""
+    """Print the digests of the runs called `name`. If no runs have this name, use it as a folder."""
     apart = {WITHOUT_ISOLATION: without_isolation, ODD_NUMBERS: odd_numbers}
     if name in apart:
         print(json.dumps(apart[name]()))

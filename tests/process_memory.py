@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 SHARED = []  # Tests share the objects in these dictionaries. Cleared objects are created again.
-LIMIT = 1.25 * 2**30  # A test worker that uses more bytes frees its programs.
+LIMIT = 1.25 * 2**30  # A test worker frees its programs if it uses more than `LIMIT` bytes.
 
 
 def free():

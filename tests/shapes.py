@@ -99,7 +99,7 @@ def _check_where_built(cls):
 
 
 def shaped_types():
-    """Return the tuple classes of the core with annotated array shapes, by name."""
+    """Return a dictionary of the tuple classes in the core that annotate the shapes of arrays."""
     return {
         cls.__name__: cls
         for cls in _classes()

@@ -12,13 +12,17 @@ import memes
 
 
 def hills(keys, x):
-    """Return a fitness that depends on the key, and a feature: the first two entries of the genotype."""
+    """Return a noisy fitness, and the first two entries of each genotype as its feature."""
     noise = memes.seeds_from_keys(keys) / 2**32
     return np.sin(3 * x).sum(axis=1) + noise, x[:, :2]
 
 
 def started_backend(keys, x):
-    """Return a fitness of 1 if JAX has started a backend, plus 2 if JAX is not limited to the CPU."""
+    """Return a fitness from 0 to 3 that encodes the state of JAX.
+
+    The fitness is the sum of two numbers: 1 if JAX has started a backend, and 2 if JAX is not limited to
+    the CPU. Each number is 0 otherwise.
+    """
     bridge = sys.modules.get("jax._src.xla_bridge")
     started = bridge is not None and bridge.backends_are_initialized()
     other_devices = os.environ.get("JAX_PLATFORMS") != "cpu"

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from against_pyribs import CASES, Settings, ours
 
 DIM, GENERATIONS = 20, 100
-# The lowest QD-score of five seeds of pyribs. For CMA-MAEGA, pyribs uses pycma, because the CMA-ES of
-# pyribs differs from the tutorial of CMA-ES (see benchmarks/README.md).
+# The lowest QD-score of five seeds of pyribs. For CMA-MAEGA, pyribs uses pycma, because its own CMA-ES
+# does not follow all formulas of the tutorial on CMA-ES (see benchmarks/README.md).
 LOWEST = {
     "cma-mae": 314_600,
     "cma-me-accepted": 444_700,

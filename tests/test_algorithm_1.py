@@ -17,7 +17,7 @@ SIGMA, RATE = 0.05, 0.05
 
 
 class Algorithm1:
-    """A line-by-line implementation of Algorithm 1 for given samples and evaluations, lane by lane."""
+    """A line-by-line implementation of Algorithm 1, which receives samples and their evaluations."""
 
     def __init__(self, cells, lanes, dim):
         self.cells = cells

@@ -1,4 +1,4 @@
-"""MEMES and the baselines show their known properties, with five seeds.
+"""Tests of known properties of MEMES and the baselines. Each test uses five seeds.
 
 See `benchmarks/baselines.py` for more comparisons.
 """
@@ -138,7 +138,7 @@ def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
 
 @pytest.mark.long
 def test_me_sampling_loses_less_to_noise_than_me():
-    """Compare archive losses at equal numbers of evaluations. Corrections evaluate without noise."""
+    """Compare archive losses at equal numbers of evaluations. Corrections use no noise."""
     task = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
     exact, cells = memes.tasks.arm(joints=4), memes.cells.grid(task, (10, 10))
 

@@ -24,7 +24,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Use a separate cache folder. Checks that nothing is created in the current folder."""
+    """Use a separate cache folder, and check that nothing is created in the current folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

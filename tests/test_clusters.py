@@ -1,4 +1,4 @@
-"""Values of `--workers`, and the executors of Ray and Dask, if these packages are installed."""
+"""Tests of `--workers`, and of the executors for Ray and Dask. Each executor needs its package."""
 
 import sys
 

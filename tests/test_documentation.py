@@ -344,7 +344,7 @@ def test_commands_are_not_in_indented_blocks(document):
 
 @each_document
 def test_names_in_inline_code_exist(document):
-    """Functions that are called are attributes of `memes`. All other names can be imported."""
+    """Names of called functions are attributes of `memes`. All other names can be imported."""
     for piece in pieces(document.read_text()):
         for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
             if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:

@@ -1,4 +1,4 @@
-"""Extras of an evaluation are stored with the elite, in archives, shards, corrections and files."""
+"""Archives, shards, corrections and files store the extras of the evaluation with each elite."""
 
 import csv
 import dataclasses

@@ -47,7 +47,7 @@ def elites(seed):
 
 
 def recorder(calls, seed):
-    """Return a host task with skewed noise. The task records its evaluations in `calls`."""
+    """Return a task with `jit=False` and skewed noise, which records its evaluations in `calls`."""
     rng = np.random.default_rng(seed)
 
     def evaluate(keys, x):
@@ -140,7 +140,7 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
 
 @pytest.mark.parametrize("statistic", ["median", "mean"])
 def test_every_correction_also_has_measures_by_means(statistic):
-    """For every statistic, measures `*_by_mean` equal the measures of a correction that uses means."""
+    """For every statistic, scores `*_by_mean` equal the scores of a correction that uses means."""
     noisy_archive = archive_with_noise(elites(6), 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.3)
 

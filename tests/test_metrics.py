@@ -90,7 +90,7 @@ def columns_of(infos):
 def corrected():
     """An archive with three elites, and its correction with five re-evaluations per elite.
 
-    Also returns the fitness [3, 5] and the features [3, 5, 2] of the re-evaluations.
+    The fixture also returns the fitness [3, 5] and the features [3, 5, 2] of the re-evaluations.
     """
     cells = memes.cells.Grid(jnp.zeros(2), jnp.array([1.0, 4.0]), (2, 2))
     rng = np.random.default_rng(0)

@@ -222,7 +222,7 @@ CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
 BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
 AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))
 
-# The features of the first seven samples are corners of the grid. Each corner belongs to another cell.
+# The features of the first seven samples are corners of the grid. Each corner is in a different cell.
 # The last sample is out of bounds, and has by far the lowest fitness.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
 VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])

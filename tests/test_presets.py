@@ -40,7 +40,7 @@ GENERATIONS = 12
 
 
 def build(preset, task):
-    """Build a small version of a preset. Does not change options that define the preset."""
+    """Build a small version of a preset, without changing the options that define the preset."""
     function = memes.PRESETS[preset].build
     accepted = parameters(function)
     options = {name: value for name, value in SMALL.items() if name in accepted}
@@ -117,7 +117,7 @@ def test_every_preset_satisfies_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # Whenever a persistent lane is active, its age increases by one, or the lane restarts.
+    # Between two candidates of a persistent lane, its age increases by one, or the lane restarts.
     persistent = np.asarray(algorithm.emitter.persistent)
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]
@@ -240,9 +240,9 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 
 
 def test_me_es_starts_each_turn_from_its_preferred_elites():
-    """ME-ES alternates between three generations of exploration and three of exploitation.
+    """ME-ES explores for three generations, then exploits for three generations, and so on.
 
-    Each of these turns starts from an elite. Exploitation starts from a fit or recent elite.
+    Each of these phases starts from an elite. Exploit phases start from a fit or recent elite.
     """
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
@@ -431,7 +431,7 @@ def test_objects_and_names_give_the_same_algorithm():
 
 
 def _program(algorithm):
-    """Return the program of an algorithm as text."""
+    """Return the programs of `init` and `step` of an algorithm as text."""
     key = jax.random.key(3)
     state = jax.eval_shape(algorithm.init, key)
     return [

@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         printed += line
     deadline = time.monotonic() + 60
     while len(below := children(run.pid)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)  # wait for two workers and the helper processes of multiprocessing
+        time.sleep(0.1)  # wait until the workers and a helper process have started
     time.sleep(0.5)
     os.killpg(run.pid, signal.SIGINT)
     while "Ctrl-C again" not in printed:  # otherwise two signals may count as one

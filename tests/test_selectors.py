@@ -46,8 +46,8 @@ def archive_of(cells, fitness):
 
 
 ARCHIVE = archive_of(ELITES, FITNESS)
-# These features are far from the origin, which is the feature of empty cells. The novelty ranks of the
-# elites differ between one neighbour and two neighbours.
+# These features are far from the origin, which is the feature of empty cells. Novelty with one
+# neighbour ranks the elites differently from novelty with two neighbours.
 PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.arange(4) < 3)
 
 
@@ -69,7 +69,7 @@ def test_a_draw_does_not_depend_on_which_draws_are_wanted():
 
 
 def drawn_cells(individuals, archive=ARCHIVE):
-    """Return the cell of each drawn elite. Checks that all fields come from this cell."""
+    """Check that all fields of each drawn elite come from one cell. Return these cells."""
     cell = np.floor(np.asarray(individuals.x[:, 0])).astype(int)
     assert np.asarray(archive.occupied)[cell].all()
     np.testing.assert_array_equal(individuals.x, archive.genotypes[cell])

@@ -312,7 +312,11 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return the context of the emitter. Only `compare` uses the judge and archive of `before`."""
+        """Return the context of the emitter.
+
+        The function `compare` of the context uses the judge and the archive in `before`. The archive,
+        the parents and the history come from `after`.
+        """
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)

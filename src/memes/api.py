@@ -41,8 +41,8 @@ from memes.store.provenance import describe, now
 from memes.store.schema import Header, Provenance, RunConfig
 from memes.validation import check_types, checked, number_of
 
-# The usual observers, in the order of their calls. Checkpoints are written after corrections, so that
-# they contain the corrections.
+# The usual observers, in the order in which they are called. Checkpoints are written after corrections,
+# so that they contain the corrections.
 USUAL: tuple[Any, ...] = (
     DeviceUse, Log, ChangeLog, Corrections, Checkpoints, Progress, Summaries, Figures,
 )  # fmt: skip

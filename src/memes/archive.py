@@ -312,7 +312,7 @@ class Archive:
         require(names == theirs, f"{argument} must have the archive's extras ({names}), got {theirs}")
 
     def _repr_html_(self) -> str | None:
-        """Return HTML that shows the archive in a notebook, with numbers and a figure."""
+        """Return HTML that shows a table and a figure of the archive in a notebook."""
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return None
         html: str = display.plots().html(self)
@@ -395,7 +395,7 @@ class Fault(IntEnum):
 
 
 def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
-    """Return True for each evaluation with finite fitness and feature, below `LIMIT` in magnitude."""
+    """Return True for each evaluation whose numbers are finite and below `LIMIT` in magnitude."""
     sound = jnp.abs(evaluation.feature) < LIMIT
     return (jnp.abs(evaluation.fitness) < LIMIT) & sound.all(axis=-1)
 

@@ -178,10 +178,10 @@ def _bounds(task: Task) -> tuple[Array, Array]:
 
 
 def _nearest(points: Array, centres: Array) -> Array:
-    """Return the index int32[n] of the centre [c, k] nearest to each point [n, k].
+    """Return the index of the nearest centre for each point, int32[n].
 
-    If several centres are equally near, return the first one. Points are processed in blocks, which
-    limits the memory usage.
+    The shape of `points` is [n, k], and the shape of `centres` is [c, k]. If several centres
+    are equally near, return the first one. Points are processed in blocks, which limits memory usage.
     """
 
     def block(rows: Array) -> Array:

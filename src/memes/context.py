@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """The comparison of each evaluation with a judge's state, as if there were no other evaluations.
+    """The result of comparing each evaluation with a judge's state, independently of other evaluations.
 
     Attributes:
         status: The `Status` that each evaluation would get from the judge.

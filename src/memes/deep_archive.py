@@ -88,7 +88,7 @@ class DeepArchive:
         return Parents(state.genotypes, state.fitness, state.feature, state.generation)
 
     def compare(self, state: DeepState, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare evaluations with the first individuals of their cells."""
+        """Compare evaluations with the fittest individuals of their cells."""
         return SameArchive().compare((), archive, evaluation)
 
     def update(

@@ -159,9 +159,10 @@ class Thresholds:
     """A judge whose threshold in each cell rises slowly to the fitness of accepted candidates.
 
     This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate with fitness f in
-    cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e + a f. If a cell accepts n
-    candidates of one batch with mean fitness f', t_e becomes (1 - a)^n t_e + (1 - (1 - a)^n) f'. This
-    result does not depend on the order of the candidates, and is the same as in pyribs.
+    cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e + a f. Let f' be the mean
+    fitness of the n candidates of one batch that a cell accepts. The threshold of this cell becomes
+    (1 - a)^n t_e + (1 - (1 - a)^n) f'. This result does not depend on the order of the candidates, and
+    is the same as in pyribs.
 
     Attributes:
         learning_rate: Learning rate `a` of the thresholds. With `a = 1`, a candidate is accepted under

@@ -89,14 +89,14 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 
 
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the metrics of the illusory and the corrected archive, the losses, and the variances.
+    """Return the metrics of the illusory and the corrected archive, the losses and two median variances.
 
-    Names that end with `_by_mean` refer to a second corrected archive, in which each elite has the mean
-    fitness and the mean features of its evaluations.
+    Metrics whose names end with `_by_mean` refer to a second corrected archive. In this archive, each
+    elite has the mean fitness and the mean features of its evaluations.
 
-    `median_fitness_variance` is the median fitness variance of the elites. `median_feature_variance` is
-    the median feature variance of the elites. The feature variance of an elite is the mean of the
-    variances of its features. Both medians are NaN if there is no elite.
+    `median_fitness_variance` and `median_feature_variance` are medians over the elites. The fitness
+    variance of an elite is the variance of the fitness over its evaluations. The feature variance of an
+    elite is the mean of the variances of its features. Both medians are NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -255,7 +255,7 @@ def tradeoff(
 
 
 def parent_distance(info: Info) -> Float[Array, " kinds"]:
-    """Return the mean distance in feature space between offspring and their parents, for each kind.
+    """Return, for each `Kind`, the mean distance in feature space between offspring and their parents.
 
     Candidates without a parent are ignored. The result of a kind without offspring is NaN.
     """
@@ -265,7 +265,7 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean value of each kind, [kinds]. If `counted` is False for a value, it is ignored."""
+    """Return the mean value for each `Kind`. Values for which `counted` is False are ignored."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 

@@ -240,10 +240,10 @@ class Accepted:
     """An objective with positive utilities for the samples that the judge would accept.
 
     The utility of an accepted sample is 1 plus its utility under another objective. All other samples
-    have utility 0. Samples are compared with the judge's state before this generation. A strategy whose
-    parents are the samples with positive utility learns only from accepted samples, as in CMA-ME.
-    Reference: Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior
-    Space, GECCO 2020, arXiv:1912.02400.
+    have utility 0. Samples are compared with the judge's state before this generation. If a strategy
+    uses only samples with positive utility as parents, it learns only from accepted samples. CMA-ME uses
+    this rule. Reference: Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of
+    Behavior Space, GECCO 2020, arXiv:1912.02400.
 
     Attributes:
         objective: The objective that ranks the samples.
@@ -322,7 +322,7 @@ class RandomDirection:
 
 
 def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Return scores [L, M] that rank samples by `score`, with those in `first` above all others."""
+    """Return scores [L, M] that rank samples by `score`. Samples in `first` rank above all others."""
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 

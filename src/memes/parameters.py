@@ -82,7 +82,7 @@ def help_of(of: Any) -> dict[str, str]:
 
 
 def flat(function: Callable[..., R]) -> Callable[..., R]:
-    """Return a function that accepts each field of its groups of options as a keyword argument.
+    """Convert a function with groups of options to a function with a keyword argument for each field.
 
     For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the resulting function accepts
     `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines the defaults of

@@ -28,15 +28,16 @@ class Reset(Protocol):
     """A rule that determines which of L lanes are reset."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane that is reset after its candidate was accepted or rejected.
+        """Return True for every lane that is reset because its candidates were rejected.
 
-        The samples that these lanes drew in this generation are discarded.
+        The decision is made after the evaluation. The samples that a reset lane drew in the same
+        generation are discarded.
         """
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return True for every lane that is reset before the generation starts.
+        """Return True for every lane whose reset is determined before the generation starts.
 
-        In this generation, the lane still offers its last candidate. However, its samples are drawn
+        A reset lane still offers its last candidate in the generation. However, its samples are drawn
         around the elite from which it starts again. Therefore, no evaluation is discarded.
         """
 

@@ -76,7 +76,7 @@ def select(
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
-    """Return a function that makes the key again from its numbers. Each branch of a condition calls it.
+    """Return a function that rebuilds the key from its data. Each branch of `jax.lax.cond` calls it.
 
     If several seeds run together, JAX evaluates both branches. If both branches used the original key,
     JAX would report that the key is used twice.

@@ -19,7 +19,7 @@ from memes.analysis.statistics import (
 
 
 def permutation_p(a, b):
-    """Return the share of arrangements whose rank sum is at least as extreme as the rank sum of `a`."""
+    """Compute the exact two-sided p-value of the rank-sum test by enumeration."""
     both = np.concatenate([a, b])
     ranks = both.argsort().argsort() + 1
     middle = len(a) * (len(both) + 1) / 2

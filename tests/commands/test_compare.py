@@ -231,7 +231,7 @@ def corrected_at(run, *rows):
 
 
 def test_corrections_at_slightly_different_evaluations_are_compared():
-    """The last corrections are compared, even if evaluation counts are closer at earlier ones."""
+    """The last corrections are compared, even if earlier corrections have closer evaluation counts."""
     memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
     me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
     es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))

@@ -1,4 +1,4 @@
-"""How commands end if files are not writable, the output pipe is closed, or the simulator exits."""
+"""Test how commands end if a file is not writable, the output pipe is closed, or a simulator exits."""
 
 import errno
 import importlib

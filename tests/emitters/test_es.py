@@ -92,7 +92,7 @@ def test_a_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
     ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     history_sizes = []
-    # The three generations evaluate the start, an offspring that is rejected, and the elite again.
+    # The generations evaluate, in this order: the start, a rejected offspring, and the start again.
     for generation, fitness in enumerate([1.0, 0.0, 99.0]):
         state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
         evaluation = (jnp.full(1 + SAMPLES, fitness), jnp.full((1 + SAMPLES, 1), 0.5))

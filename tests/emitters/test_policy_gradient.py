@@ -57,7 +57,7 @@ def test_the_replay_keeps_the_latest_valid_transitions():
         )
         kept = np.asarray(replay.rows.reward)[: int(replay.size)]
         np.testing.assert_array_equal(np.sort(kept), np.sort(oracle))
-        # All fields of a transition must be in the same row.
+        # All fields of a transition must be in the same row of the replay buffer.
         np.testing.assert_array_equal(replay.rows.observation[: int(replay.size), 0], kept)
         np.testing.assert_array_equal(replay.rows.next_observation[: int(replay.size), 0], kept + 0.5)
     assert replay.size == CAPACITY

@@ -1,6 +1,6 @@
 """The NS-ES emitter.
 
-Each generation evaluates the mean that was updated last, and samples around a chosen mean.
+Each generation evaluates the mean that was updated last, together with samples around a chosen mean.
 """
 
 from functools import partial

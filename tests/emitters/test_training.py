@@ -19,8 +19,8 @@ from memes.emitters.training import learn_by_kernel, train
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 
-# Options for two training rounds that change all networks. No size is a multiple of the kernel's tile
-# size.
+# Options for two training rounds that change all networks. No layer size is a multiple of the kernel's
+# tile size.
 FAST = TD3(
     replay_size=300,
     soft_update=0.2,

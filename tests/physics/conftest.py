@@ -141,7 +141,7 @@ def acceleration(model, states, fidelity=EXACT):
 
 
 def after_step(engine, states):
-    """Return the engine's qpos and qvel after one step, concatenated, [N, nq + nv]."""
+    """Return the engine's qpos and qvel after one step, as one array [N, nq + nv]."""
     state = engine.step(engine.init(states.qpos, states.qvel), states.ctrl)
     assert not np.asarray(state.failed).any()
     return np.concatenate([engine.qpos(state), engine.qvel(state)], axis=1)

@@ -11,7 +11,7 @@ from memes.kernels.cuda import devices
 from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
-ANTS = 256  # test_rollouts.py uses the same number, so that a step is compiled only once
+ANTS = 256  # equals `ROBOTS` in test_rollouts.py, so that a step is compiled only once
 SIZES = {
     "ant": ANTS,
     "ant_trap": 64,

@@ -11,8 +11,8 @@ import pytest
 from memes import physics
 from memes.physics.refusals import MUST_BE_ZERO, OPTIONS_ZERO, Reasons, note_unsupported
 
-# Patterns of fields that do not affect the simulation. A test confirms that MuJoCo's step does
-# not depend on the fields of the first group.
+# Patterns of fields that the simulator does not need to read, with reasons. A test confirms that
+# MuJoCo's step does not depend on the fields in `WITHOUT_FORCE`.
 WITHOUT_FORCE = {
     r"(cam|light|mat|tex|skin)_\w+": "only drawn",
     r"(geom|site|tendon)_(rgba|matid)|geom_castshadow|tendon_width": "only drawn",

@@ -26,7 +26,7 @@ def random_actions(seed, robots):
 
 
 def followed(ants, qpos, actions):
-    """Simulate ants. Returns positions qpos[T, N, nq], foot contacts, failures and final state."""
+    """Simulate ants. Return their positions qpos[T, N, nq], foot contacts, failures and final state."""
     state, seen = ants.engine.init(qpos), []
     for action in actions:
         state = ants.step(state, action)
@@ -51,7 +51,7 @@ def followed_by_mujoco(model, qpos, actions):
 
 
 def ks_distance(a, b):
-    """Return the Kolmogorov-Smirnov distance of two samples."""
+    """Return the Kolmogorov-Smirnov distance between two samples."""
     grid = np.sort(np.concatenate([a, b]))
     below = (np.searchsorted(np.sort(x), grid, side="right") / len(x) for x in (a, b))
     return np.abs(np.subtract(*below)).max()
@@ -112,7 +112,7 @@ def test_final_positions_are_distributed_as_in_mujoco(kit, fast_ants, start):
         spread = reference.std() / np.sqrt(ROBOTS)
         assert abs(mine.mean() - reference.mean()) < 3 * spread, name
         assert abs(mine.std() / reference.std() - 1) < 0.15, name
-    # A tiny change of the starts changes MuJoCo's trajectories. The difference between the library and
-    # MuJoCo is less than ten times this change, plus 1e-4.
+    # Tiny changes of the initial positions change the trajectories of MuJoCo. The difference between the
+    # library and MuJoCo is less than ten times this change of the trajectories, plus 1e-4.
     divergence = [np.median(np.abs(path - theirs).max(axis=2), axis=1) for path in (ours, nudged)]
     assert (divergence[0] < 10 * divergence[1] + 1e-4).all()

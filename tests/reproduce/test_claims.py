@@ -40,7 +40,7 @@ LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
 
 def summary(task, label, seed, **numbers):
-    """Return a summary with the given qd, coverage, best, kept, beyond, steps, lives and longest."""
+    """Return an artificial summary with the given results."""
     about = {"uncertain": task.startswith("ant"), "device": "made up", "commit": "0123456789"}
     scores = {
         "qd_score": numbers.get("qd", 1.0),
@@ -297,7 +297,8 @@ LOWER, HIGHER = [1.0, 1.01, 1.02, 1.03, 1.04], [1.2, 1.21, 1.22, 1.23, 1.24]
 def test_claims_are_shown_by_uncorrected_and_refuted_by_corrected_p():
     """With five seeds per algorithm, p-values are at least 2 / 252.
 
-    A p-value of 2 / 252 is small enough to refute one of six relations, but not one of seven.
+    If six relations are tested, a p-value of 2 / 252 can refute a claim even after correction. If seven
+    relations are tested, it cannot.
     """
     found = runs(a=HIGHER, b=LOWER)
     assert verdict_of(above(qd("a"), qd("b")), found, 20) is Verdict.REPRODUCED
@@ -349,7 +350,10 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
 
 
 def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs():
-    """Ten seeds against five give p >= 2 / 3003. Holm's method multiplies the smallest p by 10."""
+    """With ten and five seeds, p-values are at least 2 / 3003.
+
+    With ten tests, Holm's method multiplies the smallest p-value by 10.
+    """
     ten = runs(a=[1.2 + i / 100 for i in range(10)], b=LOWER, c=[1.195, 1.196, 1.197, 1.198, 1.265])
     clear, close = above(qd("a"), qd("b")), above(qd("a"), qd("c"))
     outcome = all_of([clear] * 10, ten, family=True)
@@ -364,7 +368,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs(
     assert outcome.verdict is Verdict.INCONCLUSIVE
     assert outcome.corrected_p == pytest.approx(2 * p)
     assert all_of([clear, close, close], ten).verdict is Verdict.REPRODUCED
-    # Tests without runs count as part of the family.
+    # Declared tests whose runs are missing still count in the Holm correction.
     missing = [above(qd("a"), qd("nobody"))] * 8
     outcome = all_of([clear, close, *missing], ten, family=True)
     assert outcome.verdict is Verdict.INCONCLUSIVE
@@ -451,8 +455,8 @@ def test_on_par_means_within_five_per_cent_and_at_least_means_no_lower(factor, o
     base = np.linspace(0.995, 1.005, 5)
     found = runs(a=factor * base, b=base)
     assert verdict_of(on_par(qd("a"), qd("b")), found) is on_a_par
-    # If `factor` is 0.951, one comparison alone would refute the claim. Therefore, the claim repeats it
-    # ten times, so that the p-value is corrected.
+    # If `factor` is 0.951, a claim with one comparison would be refuted. The claim therefore contains
+    # the same comparison ten times, which increases the corrected p-value.
     assert verdict_of(at_least(qd("a"), qd("b")), found, 10 if factor == 0.951 else 1) is no_worse
 
 

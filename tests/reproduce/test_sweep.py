@@ -197,10 +197,7 @@ def test_no_run_starts_after_the_time_limit(swept, asked, tmp_path, monkeypatch,
 
 
 def test_stop_runs_stops_a_run_at_the_time_limit(swept, asked, tmp_path, monkeypatch):
-    """The run is stopped after two of four generations.
-
-    The same command resumes it from the checkpoint.
-    """
+    """A run is stopped after two of four generations, and the next sweep resumes it."""
     monkeypatch.setattr(scheduling, "MOST", 1)
     clock, write = [0.0], observers.folders.append_metrics
 
@@ -221,10 +218,7 @@ def test_stop_runs_stops_a_run_at_the_time_limit(swept, asked, tmp_path, monkeyp
 
 
 def test_time_measurements_need_no_runs(tmp_path, monkeypatch, capsys):
-    """Each algorithm is measured ten times, in turns. A second command does not measure again.
-
-    The table and the verdicts use these measurements.
-    """
+    """The algorithms are measured alternately, ten times each. A repeated command measures nothing."""
     monkeypatch.setitem(EXPERIMENTS, "turns", Experiment("a test", ("me", "me-128"), seeds=0))
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     words = [word.replace("tiny", "turns") for word in WORDS]

@@ -89,7 +89,7 @@ def test_a_resumed_run_continues_its_change_log(spoil, tmp_path):
         file.unlink()
     elif spoil == "damage":
         file.write_bytes(b"nonsense")
-    elif spoil == "append":  # an additional row, as after a kill before the next checkpoint
+    elif spoil == "append":  # add a row, as if the run was killed before the next checkpoint
         later = store.select(after, [-1])._replace(generation=np.array([9]), cell=np.array([0]))
         store.append_changes(tmp_path / "run", later, file.stat().st_size)
     elif spoil == "other":

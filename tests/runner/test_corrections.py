@@ -86,8 +86,8 @@ def test_corrections_do_not_change_the_run(algorithm, whole, tmp_path):
 @pytest.mark.parametrize(
     ("name", "call", "after"),
     [
-        # The process is killed in the middle of the run, after a correction but before it is written,
-        # and twice at the end, after everything else is saved.
+        # The process is killed at one of four times: in the middle of the run, after a correction but
+        # before it is written, and twice at the end. At the end, everything else is already saved.
         ("correct", 1, False),
         ("compare", 2, False),
         ("compare", 3, False),
@@ -195,7 +195,7 @@ def test_corrections_of_a_resampled_task_use_single_evaluations(whole):
 def test_elites_are_re_evaluated_in_smaller_batches_if_memory_is_short(
     algorithm, whole, monkeypatch, capsys
 ):
-    # The first value is enough for a generation. The second value is too low for re-evaluation.
+    # Bytes of available memory: first enough for a generation, and then too few for a re-evaluation.
     room = iter([2**40, 2])
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
     cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})

@@ -126,7 +126,7 @@ def two_seeds(out):
 
 
 def each_fault(tmp_path, fail, do, step=1):
-    """Run a function repeatedly, with a disk that fails `step` operations later in each run.
+    """Run a function repeatedly, with a disk that fails at operation 0, `step`, 2 * `step`, ...
 
     Yields the folder and the first failed operation of each run. Ends when no operation fails.
     """

@@ -285,7 +285,7 @@ def test_features_outside_the_bounds_are_counted_and_reported_once(build, capsys
     assert (np.diff(counted) > 0).all()
     printed = " ".join(capsys.readouterr().err.split())
     assert printed.count("of the features lie outside feature_low and feature_high") == 1
-    # The archive of MEMES has only four means, which are too few to suggest bounds.
+    # The archive of MEMES has only four means, which are too few to suggest bounds of the features.
     assert ("bounds that fit are feature_low=" in printed) == (build is memes.presets.me)
 
 

@@ -112,7 +112,7 @@ def test_metrics_agree_with_the_lanes(saved):
 
 
 def test_load_run_returns_the_run(saved):
-    """Elites and lanes are bitwise equal. Metrics are equal up to the nine digits in metrics.csv."""
+    """A loaded run has exactly the saved elites and lanes, and metrics with nine digits."""
     read = memes.load_run(saved.folder)
     assert read.header == saved.header
     for part in ("archive", "lanes"):
@@ -306,12 +306,12 @@ def test_a_folder_does_not_mix_different_runs_or_batches(tmp_path):
     with pytest.raises(memes.UsageError, match=r"out: seed-2 in .* would not be overwritten"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
     with pytest.raises(memes.UsageError, match=r"out must not contain other runs.*seed-0"):
-        quick(out=tmp_path)  # The runs are two folders below this folder.
+        quick(out=tmp_path)  # the runs are two levels below this folder
     quick(seeds=[3], out=tmp_path / "several")
     quick(out=tmp_path / "one")
     with pytest.raises(memes.UsageError, match="out must not contain a run, but"):
         quick(seeds=[0], out=tmp_path / "one")
-    for name in ("checkpoints", "export"):  # commands on the run would replace files there
+    for name in ("checkpoints", "export"):  # other commands write to these folders of a run
         with pytest.raises(memes.UsageError, match="out must not be a folder of another run"):
             quick(out=tmp_path / "one" / name)
     assert not (tmp_path / "one/export").exists()

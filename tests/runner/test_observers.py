@@ -174,7 +174,7 @@ def test_new_settings_of_a_resumed_run_are_recorded(tmp_path):
 
 @dataclass(frozen=True)
 class Connected:
-    """An observer with a field that can be neither copied nor written as JSON, as in some loggers."""
+    """An observer whose field `to` can be neither copied nor written as JSON."""
 
     to: object = field(default_factory=threading.Lock)
 

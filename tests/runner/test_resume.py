@@ -364,7 +364,7 @@ def commanded(tmp_path_factory):
 )
 @given(data=st.data())
 def test_an_edited_configuration_gives_a_one_line_error_or_none(data, commanded, monkeypatch, capsys):
-    """If the edit causes no error, the test ends before the run would continue."""
+    """No run is continued, because the test replaces `run_all`."""
     folder, config = commanded
     monkeypatch.setattr("memes.api.run_all", lambda *arguments, **options: sys.exit(0))
     places = list(config) + [("options", name) for name in config["options"]]

@@ -255,7 +255,7 @@ def test_seeds_with_different_settings_must_be_resumed_one_by_one(tmp_path):
 
 
 def test_a_resumed_batch_that_exceeds_memory_uses_smaller_chunks(batch, tmp_path, monkeypatch):
-    """A batch of fewer seeds would round differently, so the number of seeds does not change."""
+    """The number of seeds per batch stays the same, because another number would change the rounding."""
     memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)

@@ -1,4 +1,4 @@
-"""The parts of a sharded generation. See `test_placement` for comparisons of complete runs."""
+"""Test the parts of a sharded generation. `test_placement` compares complete runs."""
 
 from dataclasses import replace
 

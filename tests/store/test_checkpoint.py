@@ -41,7 +41,7 @@ def folder(whole, tmp_path):
 
 @pytest.fixture(scope="module")
 def checkpoints(whole):
-    """The contents of the run's two checkpoints as bytes, by name, oldest first."""
+    """A dictionary from the file names of the run's two checkpoints to their contents as bytes."""
     found = {f.name: f.read_bytes() for f in sorted(whole.folder.glob("checkpoints/*.npz"))}
     assert list(found) == ["00000006.npz", "00000012.npz"]
     return found

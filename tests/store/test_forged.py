@@ -46,7 +46,7 @@ def here(tmp_path, monkeypatch):
 
 
 def refused(*arguments, capsys):
-    """Return the error message of a command. Checks that it has one line and that the exit code is 2."""
+    """Check that a command exits with code 2 and a one-line error message. Return this message."""
     code = main([str(argument) for argument in arguments])
     printed = capsys.readouterr()
     assert code == 2, printed

@@ -52,7 +52,7 @@ def test_the_summary_of_a_run_is_saved_and_loaded(saved, tmp_path):
 
 
 def test_options_are_equal_before_and_after_loading(saved):
-    """Numbers must keep their text, because it appears in labels. For example, 0 must not become 0.0."""
+    """Numbers must print as before, because labels contain them. For example, 0 must not become 0.0."""
     options = summarise(saved).options
     assert options["l2"] == 0
     assert repr(options) == repr(load_summary(saved.folder).options)

@@ -227,6 +227,5 @@ def test_half_precision_noise_is_rounded_once_and_defines_the_gradient(noise):
     updated = plain_tell(state, by_lane(rows(samples), LANES), utilities)
     found = np.asarray(updated.mean, np.float64) - np.asarray(state.mean, np.float64)
     np.testing.assert_allclose(found, ascent(in_float64(samples)), rtol=1e-4, atol=1e-5)
-    # Rounding changes the gradient by more than this tolerance, so the exact noise would not pass this
-    # test.
+    # The gradient of the unrounded noise differs by more than the tolerance, so the test detects it.
     assert np.abs(found - ascent(in_float64(exact))).max() > 1e-4

@@ -54,7 +54,7 @@ def arm_run(tmp_path_factory):
 
 
 def rebuild_arm(run):
-    """Return the task of these tests. Runs started in Python do not record the number of joints."""
+    """Return the task of these tests, because the run does not record the number of joints."""
     assert run.config.task == "arm"
     return task
 

@@ -20,8 +20,8 @@ PLACES = {"generation": "generations", "evaluations": "evaluations"}  # columns 
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
 # Maximum age of a score, as a share of the generations or evaluations at the comparison point.
 SLACK = 0.15
-# Numbers that differ by at most this factor are treated as equal. The numbers of evaluations of
-# algorithms differ, because MEMES also evaluates the means of its lanes.
+# Numbers of generations or evaluations are treated as equal if they differ by at most this factor.
+# Algorithms use different numbers of evaluations, because MEMES also evaluates the means of its lanes.
 ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
 # `Labels` contains the runs of one task by label, and `Groups` contains the runs of all tasks by task
@@ -74,7 +74,7 @@ def _cells(run: Summary) -> str:
 
 
 def _same(a: Summary, b: Summary) -> bool:
-    """Return True if two summaries have equal start times and lengths, and so describe the same run."""
+    """Return True if two summaries have equal start times and equal numbers of generations."""
     when = a.about.when
     return when is not None and (when, a.generations) == (b.about.when, b.generations)
 
@@ -130,13 +130,14 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
-    """Leave out runs with less than half of the median number of generations of their label.
+    """Leave out short runs.
 
+    A run is short if its number of generations is less than half the median of the runs with its label.
     Such runs are trials or were stopped early. Runs are compared at equal generations, so a short run
     would shorten the comparison.
 
     Returns:
-        The remaining runs by their given names, and a message for each run that is left out.
+        The remaining runs, by their names in `runs`, and a message for each run that is left out.
     """
     labelled = distinguish(list(runs.values()))
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -207,7 +208,7 @@ class View(NamedTuple):
 
 
 def views(labels: Labels) -> list[View]:
-    """List the comparison points of one task, also after correction if any run was corrected."""
+    """List the comparison points of a task. If any run was corrected, also compare corrected scores."""
     runs = runs_of(labels)
     common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
     after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}
@@ -229,7 +230,7 @@ def views(labels: Labels) -> list[View]:
 
 
 def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
-    """Return the number of evaluations of each label in a view, as the median over the label's seeds."""
+    """Return the median number of evaluations of each label at a comparison point."""
     return {
         label: finite_median(np.array([view.value(run, "evaluations") for run in runs]))
         for label, runs in labels.items()
@@ -250,6 +251,6 @@ def _has_correction(run: Summary, by: str, amount: float) -> bool:
 
 
 def main_view(labels: Labels) -> View:
-    """Return the view "corrected" if all runs are corrected, and the view "generations" otherwise."""
+    """Return the comparison point "corrected" if all runs are corrected, and "generations" otherwise."""
     name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
     return next(view for view in views(labels) if view.name == name)

@@ -299,7 +299,7 @@ def compare(
     """Draw the figures of `memes compare`, and return them by name, such as "scores".
 
     The function leaves out runs without an archive, and runs that are much shorter than other runs with
-    the same label. It warns about each of them.
+    the same label. It prints a warning about each omitted run.
 
     Args:
         runs: Runs, their summaries, or paths and patterns as for `memes compare`. A single run, summary
@@ -375,7 +375,7 @@ def _draw_map(axes: Axes, place: Map, *names: str) -> None:
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
-    """Draw the metric `{prefix}_{kind}` for each kind of offspring with non-zero values."""
+    """Draw the metric `{prefix}_{kind}` per kind of offspring, if it is not always 0."""
     for kind, look in KINDS.items():
         values = run.metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():

@@ -317,7 +317,7 @@ def _numbers(shape: Sequence[int], across: Sequence[int], up: Sequence[int]) -> 
 
 
 def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
-    """Return the position of each pixel's cell along one side, int[n]; `BETWEEN` for pixels in gaps.
+    """For each pixel along one side, return the position of its cell, int[n]; `BETWEEN` in gaps.
 
     Args:
         counts: Number of parts of a block along this side, for each level from the innermost to the
@@ -335,7 +335,7 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
 
 
 def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
-    """Return the cell among `occupied` whose centre is nearest to the cells of a tile.
+    """Return the cell among `occupied` whose centre is nearest to the mean centre of a tile's cells.
 
     Distances are measured along the features that the image shows, in units of the feature bounds.
     """

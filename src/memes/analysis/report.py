@@ -179,7 +179,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
     """Make tables from tuples (title of the table, first columns of a row, other columns of the row).
 
-    Tuples with the same title and the same first column describe one row.
+    Tuples with equal titles and equal values in the first column describe one row.
     """
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:

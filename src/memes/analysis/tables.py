@@ -1,6 +1,6 @@
 """The tables of a comparison, as rows of plain values, and the notes of the comparison.
 
-There is one function per table. The notes warn of conclusions that the runs do not support.
+There is one function per table. The notes warn against conclusions that the runs do not support.
 """
 
 from __future__ import annotations

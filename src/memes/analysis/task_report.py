@@ -39,7 +39,8 @@ PATIENCE = 5.0
 PAPER = 2000 * 16_384  # Number of evaluations of a run in the paper.
 LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # Maximum number of evaluations of a suggested run.
 MANY = 7_000_000  # Number of evaluations above which evolution strategies are better than MAP-Elites.
-SOME = 500_000  # On uncertain tasks, ME-Sampling is better than MAP-Elites above this number.
+# Number of evaluations above which ME-Sampling is better than MAP-Elites on uncertain tasks.
+SOME = 500_000
 FEW_PARAMETERS = 100
 GENERATIONS = 64  # Minimum number of generations of MAP-Elites. It limits the batch size.
 SAMPLES = {"paper": 512, "laptop": 64}  # Number of re-evaluations per elite.
@@ -231,7 +232,7 @@ def check(
         cells: Cells of the archive; by default, the grid of the task.
         genotypes: Number of genotypes to evaluate.
         minutes: Time budget of the suggested run, including re-evaluation, in minutes.
-        evaluations: Evaluation budget of the suggested search, which replaces the time budget.
+        evaluations: Number of evaluations of the suggested search. If given, `minutes` is ignored.
         seed: Seed for the genotypes and for their evaluations.
 
     Returns:

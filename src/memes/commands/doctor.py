@@ -82,7 +82,7 @@ def report() -> Iterator[str]:
 
 
 def self_check() -> dict[str, Callable[[], str]]:
-    """Return the checks for the installed packages, by the name of the check.
+    """Return the checks that the installed packages allow, as a dict from names to functions.
 
     Each check returns a description of its result, or raises an exception.
     """

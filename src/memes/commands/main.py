@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with _plain_warnings():
             code = _call(words)
-        sys.stdout.flush()  # raises an error if the disk is full
+        sys.stdout.flush()  # This call raises an error if the disk is full.
         return code
     except (UsageError, RunError, OSError, MemoryError, RecursionError, KeyboardInterrupt) as error:
         code, sentence = _explained(error)
@@ -157,7 +157,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
 
 
 def _drop_output() -> None:
-    """Discard output that cannot be written, because Python would otherwise try again at exit."""
+    """Discard output that cannot be written. Otherwise, Python would try to write it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -26,7 +26,7 @@ from memes.store.sanitize import printable
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # Exit codes after signals.
 LONGEST = 100  # Maximum length of the name of a task or algorithm in the name of a folder.
-PATIENCE = 2.0  # Time in seconds after which a message is printed.
+PATIENCE = 2.0  # Time in seconds after which `said_if_slow` prints a message.
 
 
 def run(arguments: list[str]) -> int:
@@ -62,7 +62,8 @@ def run(arguments: list[str]) -> int:
             else nullcontext(Path())  # only the first process writes files
         )
         if choice.view and processes.leads:
-            from memes.commands.view import viewed  # imports libraries that other runs do not need
+            # Only runs with a page need the libraries that this module imports.
+            from memes.commands.view import viewed
 
             stack.enter_context(viewed(out, parsed.task))
         runs = api.run(
@@ -105,7 +106,7 @@ def better_choice(
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Print a message if the body of the context takes longer than `PATIENCE`."""
+    """Print a message if the body of the context takes longer than `PATIENCE` seconds."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()

@@ -14,7 +14,7 @@ __all__ += ["control_task", "mlp", "rollout", "tree_policy"]
 
 
 def __getattr__(name: str) -> Any:
-    # A direct import would be circular, because `memes.task` imports this package.
+    # Importing `control_task` above would be circular, because `memes.task` imports this package.
     if name == "control_task":
         from memes.control.control_task import control_task
 

@@ -19,7 +19,7 @@ from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
 ROWS = 32  # Maximum number of episodes at a time, each in a separate environment.
-COMPARED, STEPS_COMPARED = 5, 100  # Number of compared episodes, and of compared steps per episode.
+COMPARED, STEPS_COMPARED = 5, 100  # Number and length of the compared episodes.
 Layers = list[tuple[np.ndarray, np.ndarray]]  # Weights [n, in, out] and biases [n, out] per layer.
 
 

@@ -68,12 +68,14 @@ template <int IN, int START = 0> FUNCTION float dot(const float* a, const float*
   else return sum<N>(total) + dot<IN, END>(a, b);
 }
 
-// The input or output of a layer for one sample. Here, a sample is an evaluation of a candidate, or one half of a pair.
+// The input or output of a layer for one sample. A sample is one evaluation of a candidate, or one of the two samples
+// of a mirrored pair.
 typedef float Signal[WIDEST];
 
 // Computes the output columns of one layer for S samples, starting at column START. `in` contains the inputs of the
-// layer, and the results are written to `out`. The noise `step` of a pair begins with a full matrix if RANK is 0, and
-// with the left and right factors of a low-rank matrix otherwise. It ends with the noise of the biases.
+// layer, and the results are written to `out`. The noise `step` of a pair begins with the noise of the weights, and
+// ends with the noise of the biases. If RANK is 0, the noise of the weights is a full matrix. Otherwise, it consists of
+// the left and right factors of a low-rank matrix.
 template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
@@ -136,7 +138,7 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
 }
 
 // Computes the actions of S samples. If PAIRS is 0, the samples are evaluations of one candidate. Otherwise, they are
-// the two samples of each of PAIRS pairs.
+// the 2 * PAIRS samples of PAIRS pairs.
 template <int PAIRS, int S = 2 * PAIRS>
 static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
   alignas(64) Signal signals[2][S];

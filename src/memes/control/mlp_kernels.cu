@@ -42,8 +42,8 @@ FUNCTION float sum_of_warp(float x) {
 // Computes one layer with one warp. `signal` contains the inputs of the layer, which are replaced by its outputs. The S
 // samples are the two samples of a pair, or evaluations that share all weights. A thread computes N adjacent columns.
 // If a row does not occupy the whole warp, the warp is divided into PARTS parts, and each part computes different rows.
-// The noise `step` of a pair begins with a full matrix if RANK is 0, and with the left and right factors of a low-rank
-// matrix otherwise. It ends with the noise of the biases.
+// `step` contains the noise of a pair: first the noise of the weights, then the noise of the biases. If RANK is 0, the
+// noise of the weights is a full matrix. Otherwise, it consists of the left and right factors of a low-rank matrix.
 template <int IN, int OUT, int N, int RANK, bool PAIRED, int S, bool LAST>
 FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;

@@ -38,7 +38,7 @@ class Network(NamedTuple):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of each layer's weights and biases, in the order of the layers."""
+        """Sizes (rows, columns) of each layer's weights and biases, in the order of the layers."""
         shapes = itertools.pairwise(self.sizes)
         return tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
 
@@ -73,9 +73,9 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
 def fastest(
     network: Network, candidates: Repeats, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
-    """Return the fastest function `act(observation, t)` for candidates and samples.
+    """Return the fastest `act(observation, t)`, which computes the actions of candidates and samples.
 
-    If no kernel supports the activations on the platform, the result is `otherwise`.
+    If no kernel supports the activations on the platform, return `otherwise`.
     """
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
@@ -160,11 +160,11 @@ def policy_kernel(
     """Return the kernel for a network and the ranks of its steps.
 
     Args:
-        network: The shape of the policies.
+        network: The layer sizes and activations of the policies.
         ranks: Rank of the step of each layer; 0 means a full matrix.
         width: Number of noise entries per pair.
         dtype: Type of the noise: float32 or bfloat16.
-        tiling: Division of the work.
+        tiling: How the kernel divides its work among threads.
     """
     lines = []
     for layer in _layers(network, ranks):

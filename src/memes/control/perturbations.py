@@ -3,9 +3,9 @@
 - `Pairs` are mirrored samples: the mean of each lane, and steps away from the mean.
 - `Repeats` are genotypes that are evaluated several times each.
 
-Tasks that accept the factored form read less memory than tasks that need whole genotypes. They read half
-as much for pairs, and far less if the steps have low rank. For repeats, they read 1 / `count` as much.
-For all other tasks, `rows` converts the factored form to whole genotypes.
+Tasks that accept the factored form read fewer bytes than tasks that need whole genotypes. For pairs,
+they read half of the bytes, or far fewer if the steps have low rank. For repeats, they read 1 / `count`
+of the bytes. For all other tasks, `rows` converts the factored form to whole genotypes.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _pairs_by_chunks(
         return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
-        """Join the results [L * cuts, 2 * each, ...] of the lanes that `cut` has split."""
+        """Join the results of the lanes that `cut` has split."""
         apart = leaf.reshape(lanes, cuts, 2, each, *leaf.shape[2:]).swapaxes(1, 2)
         whole = apart.reshape(lanes, 2, cuts * each, *leaf.shape[2:])[:, :, :pairs]
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])

@@ -171,7 +171,8 @@ class MLP:
             parts = zip(means, steps[::2], steps[1::2], strict=True)
             around = [partial(mirrored, *mean, step, shift) for mean, step, shift in parts]
             by_xla = partial(in_parts, act_alone, act_mirrored)
-        elif candidates.count == 1:  # XLA is not faster if pairs share full matrices
+        elif candidates.count == 1:
+            # For full matrices, the factored form is not faster in XLA than whole genotypes.
             whole = jnp.concatenate([candidates.x, rows_of(samples)])
             by_xla = partial(self.act, self.parameters(whole))
         else:

@@ -82,14 +82,14 @@ class Controller(Protocol):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...] | None:
-        """Rows and columns of the matrices in a genotype, in order, or None if there are no matrices."""
+        """Numbers of rows and columns of each matrix in a genotype, or None if there are no matrices."""
 
     @property
     def in_factors(self) -> InFactors | None:
         """The function `(candidates, samples) -> act` for genotypes in factored form.
 
-        The function computes the actions of repeated candidates, followed by the actions of mirrored
-        samples. The value is None if the controller needs whole genotypes.
+        `act` computes one action per evaluation of a candidate, followed by one action per sample. The
+        value is None if the controller cannot use the factored form.
         """
 
     @property
@@ -174,7 +174,7 @@ def rollout(
 
 
 def acting(controller: Controller, x: Float[Array, "n d"]) -> Callable[[Array, Array], Array]:
-    """Return the fastest function `act(observation[n, o], t) -> action[n, a]` for whole genotypes."""
+    """Return the fastest function `act(observation[n, o], t) -> action[n, a]` for genotypes x."""
     if controller.in_factors is None:
         return partial(controller.act, controller.parameters(x))
     return controller.in_factors(Repeats(x, 1), no_pairs(controller.dim))

@@ -141,7 +141,11 @@ def forward(
     hidden: Callable[[np.ndarray], np.ndarray],
     output: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "n a"]:
-    """Compute perceptrons in NumPy. `arrays` alternates between weights [n, i, o] and biases [n, o]."""
+    """Compute the outputs of n perceptrons in NumPy.
+
+    `arrays` contains the weights [n, i, o] and the biases [n, o] of the first layer, then those of the
+    second layer, and so on.
+    """
     signal = np.asarray(observation, np.float64)
     for i in range(0, len(arrays), 2):
         signal = np.einsum("ni,nio->no", signal, arrays[i]) + arrays[i + 1]

@@ -24,8 +24,8 @@ class Batch(NamedTuple):
             `Algorithm.ask` sets the number of its evaluations.
         offered: Whether each candidate may enter the archive.
         lane: Lane of each candidate.
-        again: Row of each candidate in the judge's `parents` if this individual is evaluated again, and
-            -1 for new candidates.
+        again: For each candidate that is evaluated again, its row in the judge's `parents`. For each new
+            candidate, -1.
         samples: Groups of samples, as whole genotypes or in factored form.
         sample_lane: Lane of each sample.
     """
@@ -79,7 +79,7 @@ class Lanes(NamedTuple):
 class Emitter(Protocol):
     """A source of genotypes that learns from their evaluations.
 
-    If an emitter has a field `lanes`, its lanes may depend on each other only through the context.
+    If an emitter has a field `lanes`, a lane may obtain data about other lanes only from the `Context`.
     Therefore, `dataclasses.replace(emitter, lanes=n)` returns the same emitter with a different number
     of lanes.
     """

@@ -30,7 +30,7 @@ class ESState(NamedTuple):
     Attributes:
         strategy: State of the strategy.
         objective: State of the objective.
-        age: Number of steps of each lane from its last start to its next mean.
+        age: Number of steps of each lane since its last start, including the step to its next mean.
         kind: `Kind` of the next mean.
         parent_feature: Feature of each lane's mean before the last step.
         stale: Number of consecutive rejected means of each lane.
@@ -57,9 +57,9 @@ class ES:
     A generation evaluates the mean of every lane together with the samples around it. After the judge
     has accepted or rejected the mean, the lane either takes a step or is reset.
 
-    A reset lane starts again from an elite, with a new optimiser. This elite is not offered again, is
-    not counted as stale, and does not enter the history. If another evaluation of the elite had a better
-    fitness, this improvement would only be due to evaluation noise.
+    A reset lane starts again from an elite, with a new optimiser. This elite is not offered again,
+    because a better fitness in another evaluation would only be due to evaluation noise. The elite is
+    also not counted as stale, and does not enter the history.
 
     Attributes:
         objective: The objective that the lanes maximise.
@@ -84,7 +84,7 @@ class ES:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """One flag per lane, which is True because every lane continues."""
+        """Whether each lane continues in the next generation: True for all lanes."""
         return (True,) * self.lanes
 
     @property

@@ -61,8 +61,8 @@ class GradientArborescence:
     m, and g_1, ..., g_k are the gradients of the features. Each gradient is divided by its norm. The
     coefficients c are drawn from a search distribution, which learns from the ranks of the samples.
 
-    The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, where n
-    is half the number of samples. The i-th best sample x_i has the weight of CMA-ES,
+    The optimiser moves the solution along `sum_i w_i (x_i - m)`. The sum is over the best n samples,
+    where n is half the number of samples. The i-th best sample x_i has the weight of CMA-ES,
     `w_i = log(n + 1/2) - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis,
     Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 

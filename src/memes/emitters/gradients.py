@@ -16,7 +16,7 @@ REMEDY = "give the task `gradients`, or use an algorithm without gradients, such
 
 
 class Gradients(NamedTuple):
-    """The gradients of the fitness and of each of k features at n genotypes with d entries."""
+    """The gradients at n genotypes with d entries, for the fitness and for each of k features."""
 
     fitness: Float[Array, "n d"]
     feature: Float[Array, "n k d"]

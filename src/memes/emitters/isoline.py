@@ -22,10 +22,10 @@ from memes.validation import check_fields
 class Isoline:
     """An emitter that varies pairs of elites with the iso+line operator.
 
-    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normally
-    distributed number z per offspring (Vassiliades and Mouret, 2018). Every offspring is a candidate,
-    and its lane lasts one generation. While the archive is empty, the emitter proposes genotypes from
-    `task.init`.
+    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)` (Vassiliades and
+    Mouret, 2018). The number z is drawn from a standard normal distribution, once per offspring. Every
+    offspring is a candidate, and its lane lasts one generation. While the archive is empty, the emitter
+    proposes genotypes from `task.init`.
 
     Attributes:
         lanes: Number of offspring per generation.
@@ -50,7 +50,7 @@ class Isoline:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """One flag per lane, which is False because no lane continues."""
+        """One flag per lane. All flags are False, because every lane ends after one generation."""
         return (False,) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "L k"]:
@@ -73,5 +73,5 @@ class Isoline:
     def tell(
         self, state: Float[Array, "L k"], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[Float[Array, "L k"], Lanes]:
-        """Return the report on the lanes. This emitter does not learn."""
+        """Return the unchanged state (this emitter does not learn) and the report on the lanes."""
         return state, report(Kind.VARIATION, state)

@@ -42,7 +42,7 @@ class ByNovelty:
     novelty of 0, they have equal probabilities.
 
     Attributes:
-        neighbours: Number of nearest features in the novelty score.
+        neighbours: Number of nearest neighbours from which novelty is computed.
     """
 
     neighbours: int = 10
@@ -119,7 +119,7 @@ class Population:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """One flag, which is True because the mean of the only candidate continues."""
+        """Whether the mean of the only candidate continues in later generations: True."""
         return (True,)
 
     @property
@@ -144,7 +144,7 @@ class Population:
     def ask(
         self, key: Key[Array, ""], state: PopulationState, context: Context
     ) -> tuple[PopulationState, Batch]:
-        """Propose the mean that was updated last, and samples around the chosen mean."""
+        """Propose the mean that was updated last, together with samples around the chosen mean."""
         play_key, sample_key, objective_key = jax.random.split(key, 3)
         playing = self.play(play_key, context, state.feature).astype(jnp.int32)
         # In the first generation, no mean has been updated, so the candidate is the chosen mean.

@@ -46,8 +46,8 @@ template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 // -------------------------------------------------------------------------------------------- products
 
 // A tensor core reads 11 bits of a number's significand. Therefore each number is split into a rounded part and a
-// remainder. The product of two numbers is the sum of the products of their parts, without the product of the
-// remainders. The error is about as large as in float32.
+// remainder. The product of two numbers is approximated by the sum of the products of their parts, without the product
+// of the two remainders. The error is about as large as in float32.
 FUNCTION float cut(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }
 FUNCTION float rounded(float x) { return cut(__int_as_float(__float_as_int(x) + 0x1000)); }
 

@@ -48,7 +48,7 @@ class Reevaluation:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """One flag per lane, which is False because no lane continues."""
+        """Whether each lane continues in the next generation: False for all lanes."""
         return (False,) * self.size
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "n k"]:
@@ -77,5 +77,5 @@ class Reevaluation:
     def tell(
         self, state: Float[Array, "n k"], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[Float[Array, "n k"], Lanes]:
-        """Return the report on the lanes. This emitter does not learn."""
+        """Return the unchanged state, and the report on the lanes."""
         return state, report(Kind.VARIATION, state)

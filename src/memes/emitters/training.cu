@@ -1,8 +1,9 @@
-// Trains the networks of TD3, with all rounds in one launch. A round consists of DELAY steps of the two critics and one
-// step of the actor. The actor step uses the batch of the last critic step. All blocks run at once and synchronise
-// after every phase. For the critics, each block computes 32 x 32 entries of a matrix product on tensor cores. The
-// actor's layers are small, so each block computes a few rows through all layers. All widths are padded with zeros to
-// multiples of 32. The padding stays zero during training, because its weights have zero gradients.
+// Trains the networks of TD3. One kernel launch computes all rounds. A round consists of DELAY steps of the two critics
+// and one step of the actor. The actor step uses the batch of the last critic step. All blocks run at once and
+// synchronise after every phase. For the critics, each block computes 32 x 32 entries of a matrix product on tensor
+// cores. The actor's layers are small, so each block computes all layers for a few rows of the batch. All widths are
+// padded with zeros to multiples of 32. The padding stays zero during training, because its weights have zero
+// gradients.
 constexpr int THREADS = 256;
 constexpr int OBSERVATION = @OBSERVATION@, ACTION = @ACTION@, BATCH = @BATCH@, ROWS = @ROWS@, DELAY = @DELAY@;
 constexpr int LAYERS = @LAYERS@;              // hidden layers of a critic
@@ -393,8 +394,8 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // Computes one layer of the target critics (which = 0), then one layer of the learning critics. The actor's
-        // step does not use the target critics.
+        // Computes one layer of the target critics (which = 0), then one layer of the learning critics (which = 1).
+        // The actor's step does not use the target critics.
 #pragma unroll 1
         for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
           const int l = !which ? phase - done : next && more ? 0 : phase + done;
@@ -416,9 +417,9 @@ training(const float* observation, const float* action, const float* reward, con
       const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
       const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1]};
       turn = blockIdx.x;
-      // Computes the gradient w.r.t. the critics' values when these values are complete. In the first step, or if the
-      // critics have only one hidden layer, the values are complete after the last phase. Otherwise they are complete
-      // earlier.
+      // Computes the gradient of the loss w.r.t. the critics' values when these values are complete. In the first step,
+      // or if the critics have only one hidden layer, the values are complete after the last phase. Otherwise they are
+      // complete earlier.
       auto ready = [&] {
         if (gate.open) return;
 #pragma unroll 1

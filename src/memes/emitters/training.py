@@ -1,6 +1,6 @@
 """Training of TD3 in one CUDA kernel.
 
-A single training step is too small for a separate kernel.
+One kernel computes many training steps, because a single step is too small for a separate kernel.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class RemoteEvaluator:
         """Evaluate genotypes on the workers, with the same return values as `by_halves`."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
-        found: dict[int, list[Part]] = {}  # the parts of a block, under the index of its first genotype
+        found: dict[int, list[Part]] = {}  # maps the start of each block to the parts of the block
         failure: BaseException | None = None
 
         def lost(waiting: list[slice]) -> list[slice]:
@@ -193,7 +193,7 @@ class _Executors:
 
 
 def joined(task: Task, parts: list[Part]) -> Evaluated:
-    """Join checked parts into one result, with NaN for lost evaluations."""
+    """Join the parts of a batch into one result, with NaN for lost evaluations."""
     known: Evaluation | None = next((result for _, result in parts if result is not None), None)
     control = None if known is None or known.transitions is None else task.control
 

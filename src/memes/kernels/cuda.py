@@ -103,7 +103,8 @@ def missing() -> str:
 def usable(what: str, capability: float = 0.0) -> bool:
     """Return True if the GPUs can run kernels that need this compute capability.
 
-    Otherwise, print a warning once. `what` is the name of the slower computation in this warning.
+    Otherwise, print a warning once. In the warning, `what` names the computation that runs without the
+    kernels.
     """
     trouble = missing() or _too_old(capability)
     if trouble:
@@ -132,7 +133,7 @@ def devices() -> tuple[Any, ...]:
 
 
 def _loaded(kernel: Kernel) -> str:
-    """Return the key of the kernel in the handler. If there is a GPU, load the kernel."""
+    """Return the key by which the handler finds the kernel. If there is a GPU, load the kernel first."""
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]
@@ -185,9 +186,10 @@ def compiled(source: str, capabilities: Sequence[str]) -> bytes:
 
 
 def _architecture(library: ctypes.CDLL, capabilities: Sequence[str]) -> str:
-    """Return the architecture of the GPUs.
+    """Return the architecture for which kernels are compiled.
 
-    If the GPUs differ or are too new for NVRTC, return the newest architecture that all GPUs support.
+    If all GPUs have the same architecture and NVRTC supports it, return this architecture. Otherwise,
+    return the newest architecture that NVRTC and all GPUs support.
     """
     own = {10 * int(major) + int(minor) for major, minor in (c.split(".") for c in capabilities)}
     count = ctypes.c_int()

@@ -22,7 +22,7 @@ FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapp
 
 
 LINES_PER_SECOND = 2500  # approximate compilation speed for a simulator on an idle machine
-SLOW = 20  # a message announces compilations that take more seconds than this
+SLOW = 20  # print a message if a compilation is expected to take more seconds than this
 
 
 def compiler() -> str | None:

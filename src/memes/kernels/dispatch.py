@@ -36,7 +36,7 @@ def choose(
         xla_on_cpu: A function in plain JAX that is faster than `xla` on CPUs.
         cpp: A kernel in C++, which replaces `xla_on_cpu` if the kernel can run.
         cuda: A kernel in CUDA for NVIDIA GPUs.
-        what: Name of the computation, for the warning.
+        what: Name of the computation in warnings.
         capability: Minimum compute capability of the GPU for the CUDA kernel.
     """
     on_cpu = cpp if cpp is not None and runs_cpp() else xla_on_cpu
@@ -52,7 +52,7 @@ def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
     On CPUs, the result is "cpp", even without a compiler.
 
     Args:
-        what: Name of the computation, for the warning.
+        what: Name of the computation in warnings.
         cuda: Whether the computation has a CUDA kernel.
     """
     device = jax.default_backend()

@@ -17,7 +17,7 @@ using Handle = void*;  // CUlibrary, CUkernel, CUfunction, CUcontext, CUstream
 static std::mutex guard;
 static std::unordered_map<std::string, Handle> kernels;
 
-// Returns a function of the CUDA driver, or null if it is not found.
+// Returns the function `name` of the CUDA driver, or null if the driver or the function is not found.
 template <class... T>
 static Status (*driver(const char* name, T...))(T...) {
   static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);

@@ -1,6 +1,7 @@
-// Finds the smallest squared distances from queries to points. A warp processes QUERIES queries. The points are divided
-// into GROUPS groups. For every query, a lane keeps the minimum distance of each of its EACH groups in registers. Then
-// the warp selects the groups with the smallest minima, and searches these groups for the smallest distances.
+// Finds the COUNT smallest squared distances from each query to the points. A warp processes QUERIES queries. The
+// points are divided into GROUPS groups. Each thread of a warp (a lane) processes EACH groups, and keeps their minimum
+// distances to each query in registers. Then the warp selects the groups with the smallest minima, and searches these
+// groups for the smallest distances.
 constexpr int DIMENSIONS = @DIMENSIONS@;
 constexpr int QUERIES = @QUERIES@;
 constexpr int EACH = @EACH@;              // groups per lane, a multiple of 4
@@ -24,7 +25,7 @@ FUNCTION float smallest_of_warp(float x) {
 }
 
 // by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] contain the same points in different
-// orders, because the two stages of the search read them in different orders. Unused places contain points at infinity.
+// orders, one for each of the two stages of the search. Unused places contain points at infinity.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 nearest(const float* query, const float* by_member, const float* by_group, float* out, int n, int members) {
   const int lane = threadIdx.x % 32;

@@ -87,8 +87,8 @@ def nearest_by_kernel(
     groups = 32 * EACH
     members = -(-h // groups)
     # The first stage reads the j-th members of all groups together. The second stage reads all members
-    # of one group together. Each stage has a separate copy of the points, in which a warp reads adjacent
-    # numbers.
+    # of one group together. Each stage has a separate copy of the points. The order of each copy ensures
+    # that a warp reads adjacent memory.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=jnp.inf)
     by_member = filled.T.reshape(k, members, groups)
     by_group = by_member.transpose(2, 0, 1)

@@ -1,4 +1,4 @@
-// Runs work in parts on XLA's idle threads, because starting new threads would take as long as computing a small batch.
+// Divides work among XLA's idle threads. Starting new threads would take as long as computing a small batch.
 #include <atomic>
 #include <memory>
 #include <thread>

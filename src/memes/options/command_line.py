@@ -238,7 +238,7 @@ def help_groups(options: Options) -> dict[str, Options]:
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
     """Parse TASK and options, in any order.
 
-    The options of the task and of the algorithm are also allowed.
+    The allowed options include the options of the task and of the algorithm.
 
     Args:
         words: Words of the command line after the command.

@@ -27,8 +27,8 @@ from memes.store.files import as_path
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum bytes in a TOML file, and maximum dots in one of its lines
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
-# Wrong names of options, and the options that users probably mean. A command suggests only options that
-# the command has.
+# Wrong names of options, and the options that users probably mean. Only options of the current command
+# are suggested.
 MEANT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("epochs", "gens", "iters", "itrs", "num_generations"), ("generations",)),
     **dict.fromkeys(("budget", "evals", "num_evaluations", "max_evaluations"), ("evaluations",)),
@@ -175,7 +175,7 @@ def _spelt(hint: Any) -> str:
 
 
 def _value(flag: Flag, hint: Any) -> Any:
-    """Return the value of a flag, converted to its type. Raise a `UsageError` if it is invalid."""
+    """Return the value of a flag, converted to its type. Raise a `UsageError` for invalid values."""
     if _most_values(hint) == 0:
         require(not flag.values, f"{flag.word} takes no value, got '{' '.join(flag.values)}'")
         return not flag.word.startswith("--no-")
@@ -417,7 +417,7 @@ def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """Return the last value of an option in a command line. No other options need to be known."""
+    """Return the last value of an option in a command line, without any declarations of options."""
     return split(words, {}).value(option)
 
 

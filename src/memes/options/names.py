@@ -123,7 +123,7 @@ def _offer(what: str, name: Any, kind: type) -> None:
 
 
 def _makes(kind: type, value: Any, module: ModuleType) -> bool:
-    """Return True if a value has type `kind`, or is a function of the module that seems to return it."""
+    """Return True for values of type `kind`, and for functions that probably return such a value."""
     if isinstance(value, kind):
         return True
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
@@ -165,9 +165,9 @@ def _file(what: str, where: str) -> ModuleType:
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module here
-    _files[where] = str(Path(where).absolute())  # absolute, as the module may change the folder
-    sys.path.insert(0, str(Path(where).absolute().parent))  # as `python file.py` does
+    sys.modules[spec.name] = module  # needed by dataclasses, which look up their module by name
+    _files[where] = str(Path(where).absolute())  # absolute, as the module may change folders
+    sys.path.insert(0, str(Path(where).absolute().parent))  # `python file.py` adds the same path
     spec.loader.exec_module(module)
     return module
 

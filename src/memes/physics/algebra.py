@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Smaller constants are treated as zero, because they result from rounding errors in rotations.
+# Constants with a smaller absolute value than `TINY` are treated as zero, because they result from
+# rounding errors in rotations.
 TINY = 1e-13
 
 
@@ -188,8 +189,8 @@ maximum = _elementwise("maximum", np.maximum)
 def less(a: Scalar, b: Scalar) -> Condition:
     """Return the condition a < b.
 
-    For two floats, the condition is a bool. For a stacked constant and another constant, the condition
-    may be a mask of zeros and ones.
+    For two floats, the result is a bool. For a stacked constant and another constant, the result may be
+    a mask of zeros and ones.
     """
     value = _first_value(a, b)
     if value is not None:

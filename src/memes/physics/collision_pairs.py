@@ -190,7 +190,10 @@ def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
 def impedance_of(
     m: mujoco.MjModel, solref: np.ndarray, solimp: np.ndarray, where: str, reasons: Reasons
 ) -> Impedance:
-    """Return the constraint parameters for `solref` and `solimp`. `where` names the model element."""
+    """Return the constraint parameters for `solref` and `solimp`.
+
+    `where` is the name of the model element in error messages.
+    """
     low, high, width, middle, power = map(float, solimp)
     low, high = np.clip([low, high], 1e-4, 0.9999)
     middle = float(np.clip(middle, 1e-4, 0.9999))

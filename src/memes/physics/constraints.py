@@ -20,12 +20,12 @@ class Row(NamedTuple):
     """A constraint: a contact with 1, 3, 4 or 6 components, a joint limit, or dry friction of a dof.
 
     Attributes:
-        jacobian: For each dof that affects the constraint, a list with the velocities of all components
-            if the velocity of this dof is 1.
+        jacobian: Maps each dof that affects the constraint to a list. The list contains the velocity of
+            each component if this dof has velocity 1 and all other dofs have velocity 0.
         stiffness: The stiffness, called D in `solver.py`, or 0 if the constraint is not active.
         friction: Friction coefficients of a contact, one for each component except the first.
         reference: Negative reference acceleration of each component.
-        stacked: Whether the constraint represents one constraint in each of K isomorphic subtrees.
+        stacked: Whether this object represents K constraints, one in each of K isomorphic subtrees.
         most: Maximum dry friction of a dof, in both directions. None for contacts and limits, which only
             push.
     """
@@ -210,7 +210,7 @@ def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
 
 
 def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
-    """Return the contact of a ball with a static shape. If there are several, use the nearest shape."""
+    """Return the contact of a ball with the nearest of the given static shapes."""
     ball = rivals[0]
     centre = _centre(tree, frames, ball)
     distance, normal = _gap(ball, _offset(ball, centre))

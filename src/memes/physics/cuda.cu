@@ -1,5 +1,5 @@
 // Simulates all substeps of robots on a GPU. A thread simulates one leg of one robot. The legs of a robot are adjacent
-// threads of a warp. Each of these threads also computes the robot's trunk, with bitwise equal results.
+// threads of a warp. Each of these threads also simulates the rest of the robot, with bitwise equal results.
 typedef float V;
 typedef bool I;
 #define FUNCTION static __device__ __forceinline__

@@ -84,8 +84,7 @@ def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
 def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
     """Return the joints of a link, each with a flag that marks the leading slide joints of a root link.
 
-    The flag of a joint is True if the link is a root, and the joint and all joints before it are slide
-    joints.
+    The leading slide joints of a link are the slide joints before its first joint of another kind.
     """
     leads = link.parent < 0
     joints = []
@@ -244,7 +243,7 @@ def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
 
 
 def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
-    """Return `(link, parent, flow)` for each link with a parent, from the leaves to the root."""
+    """Return `(link, parent, accumulator)` for each link with a parent, from the leaves to the root."""
     return [
         (k, model.links[k].parent, Flow(tree))
         for k in range(len(model.links) - 1, -1, -1)

@@ -23,7 +23,7 @@ from memes.physics.step import Phase
 
 
 class Expression:
-    """A C++ variable. Each arithmetic operation on it appends a line of code."""
+    """A C++ variable. Each arithmetic operation on it appends a line to the generated code."""
 
     __slots__ = ("name", "program")
 
@@ -68,8 +68,8 @@ class GeneratedCode:
 
     Attributes:
         lines: Lines of code, which form the body of a step.
-        constants: A mapping from the values of each stacked constant to the constant's name. The C++
-            source must define these constants.
+        constants: The names of constants that have one value per leg. The keys are the tuples of values.
+            The C++ source must define these constants.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Append code for both alternatives. An alternative that no robot of a group needs is skipped.
+        """Append code for both branches of a condition. A branch that a group does not need is skipped.
 
         A group consists of the robots in a vector or in a warp.
         """

@@ -167,7 +167,7 @@ class Engine:
         return np.float64 if self.backend == "numpy" else np.float32
 
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
-        # For each entry of MuJoCo's vector, `first` is the index of its first row.
+        # For each entry of qpos or qvel, `first` is the index of its first row.
         _, first = np.unique(order, return_index=True)
         # XLA fuses accesses to single rows. Indexing with an array would need a separate kernel.
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T

@@ -173,7 +173,7 @@ class Point(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The data of a model that affect its dynamics, and the positions of bodies, geoms and sites.
+    """The data that determine the dynamics of a model, and where its bodies, geoms and sites are.
 
     `integrator` is `euler`, `explicit` (Euler without implicit damping), `implicitfast` or `rk4`.
     """

@@ -83,7 +83,7 @@ WITHOUT_EFFECT = {
     "fwdinv": "it compares forward with inverse dynamics",
     "invdiscrete": "it concerns inverse dynamics",
 }
-# A model may use these unsupported features if one of the flags disables them.
+# A model may use one of these unsupported features if it sets a flag that disables the feature.
 _UNLESS_DISABLED = {
     "tendon_limited": ("constraint", "limit"),
     "tendon_frictionloss": ("constraint", "frictionloss"),

@@ -34,7 +34,7 @@ FAR_END = 1 / 16
 
 
 class Fidelity(NamedTuple):
-    """Accuracy of the solver: Newton iterations, and line-search steps per Newton iteration."""
+    """Numbers of Newton iterations, and of line-search steps per iteration."""
 
     iterations: int
     line_search: int
@@ -189,7 +189,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """Add up the terms of all constraints, including every copy of stacked constraints."""
+    """Return the sum of `terms`, one per constraint. It includes every copy of stacked constraints."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):

@@ -4,8 +4,9 @@ In MuJoCo, a geom touches a plane at the following points:
 
 - A box touches the plane at its four lower corners.
 - An ellipsoid touches the plane at its lowest point.
-- A cylinder has four contact points: the lowest point of the lower rim, the corresponding point of the
-  upper rim, and two points of the lower rim at 120 degrees from the lowest point.
+- A cylinder touches the plane at four points. The first is the lowest point of the lower rim, and the
+  second is the corresponding point of the upper rim. The other two are on the lower rim, at 120 degrees
+  from its lowest point.
 """
 
 from __future__ import annotations

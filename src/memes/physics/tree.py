@@ -95,12 +95,15 @@ class Flow:
         self._crossing: dict[Any, Scalar] = {}
 
     def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Add x to `into[key]`. If `crosses` is True, x is added later, by `settle`."""
+        """Add x to `into[key]`.
+
+        If `crosses` is True, stacked dofs contribute x to another dof. Then `settle` adds x later.
+        """
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) + x
 
     def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Subtract x from `into[key]`. If `crosses` is True, x is subtracted later, by `settle`."""
+        """Subtract x from `into[key]`. The argument `crosses` has the same meaning as in `add`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) - x
 

@@ -3,7 +3,7 @@
 Each algorithm is a dataclass. Its fields are the options, and its method `build` composes the algorithm
 for a task. `PRESETS` contains the presets by name. The functions of this module accept the fields as
 keywords. For example, `memes(task, lanes=16)` returns `Memes(lanes=16).build(task)`. The result also
-contains the name and the options of the algorithm, which runs record.
+contains the name and the options of the algorithm, so that runs can record them.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) 
 
     If the label is the name of a preset, return the title of the preset. Variants in `memes reproduce`
     have separate names. All other labels are returned unchanged. The title of MAP-Elites contains the
-    batch size, which `options` may change.
+    batch size: the entry `batch` of `options`, or the default of the preset.
     """
     if label not in PRESETS:
         return VARIANTS.get(label, label)

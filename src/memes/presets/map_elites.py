@@ -27,11 +27,12 @@ from memes.validation import check_fields
 class MapElites:
     """MAP-Elites: random variation of elites.
 
-    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`. Each offspring has a
-    single normally distributed number z. The default number of offspring equals the number of samples
-    per generation of MEMES. Reference: Mouret and Clune, Illuminating Search Spaces by Mapping Elites,
-    2015, arXiv:1504.04909. Reference for the variation: Vassiliades and Mouret, Discovering the Elite
-    Hypervolume by Leveraging Interspecies Correlation, GECCO 2018, arXiv:1804.03906.
+    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`. Here `noise` is a
+    vector of normally distributed numbers, and z is a single normally distributed number. The default
+    number of offspring equals the number of samples per generation of MEMES. Reference: Mouret and
+    Clune, Illuminating Search Spaces by Mapping Elites, 2015, arXiv:1504.04909. Reference for the
+    variation: Vassiliades and Mouret, Discovering the Elite Hypervolume by Leveraging Interspecies
+    Correlation, GECCO 2018, arXiv:1804.03906.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -58,11 +59,11 @@ class Dns:
     """DNS: random variation of a population, whose survivors are selected by dominated novelty.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
-    individuals: `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|`. Here N_k(i) contains the k nearest
-    individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. The individuals
-    with the highest scores survive. The archive stores the best offspring in each cell, but does not
-    affect the search. Reference: Bahlous-Boldi, Faldor et al., Dominated Novelty Search, GECCO 2025,
-    arXiv:2502.00593.
+    individuals: `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|`. Here b is a feature, f is a fitness, and
+    N_k(i) contains the k nearest individuals among {j : f_j > f_i}. If no individual is fitter, the
+    score is infinite. The individuals with the highest scores survive. The archive stores the best
+    offspring in each cell, but does not affect the search. Reference: Bahlous-Boldi, Faldor et al.,
+    Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -231,9 +232,9 @@ class CmaMae:
     """CMA-MAE: CMA-ES emitters that compare samples with slowly rising thresholds.
 
     A sample with fitness f in cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e
-    + a f. The samples of each emitter are ranked by f - t_e. The archive stores the best sample of each
-    cell, even if it was not accepted. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation
-    MAP-Annealing, GECCO 2023, arXiv:2205.10752.
+    + a f, where a is the learning rate. The samples of each emitter are ranked by f - t_e.
+    The archive stores the best sample of each cell, even if it was not accepted. Reference: Fontaine and
+    Nikolaidis, Covariance Matrix Adaptation MAP-Annealing, GECCO 2023, arXiv:2205.10752.
 
     Attributes:
         lanes: Number of emitters.

@@ -170,7 +170,7 @@ def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` is not significantly above `b`, and exceeds `b` by at most the share `most`."""
+    """Check that `a` is not significantly above `b`, with a relative difference of at most `most`."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -201,7 +201,7 @@ def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """Check that `a` exceeds `b` by at most the share `more`.
+    """Check that `a` exceeds `b` by a relative difference of at most `more`.
 
     The upper end of the confidence interval of the relative difference must be at most `more`.
     """
@@ -258,7 +258,7 @@ def most_have(a: Quantity) -> Check:
 
 
 def have_more(a: Quantity, b: Quantity) -> Check:
-    """Check that, compared with `b`, `a` has more seeds with positive values or has higher values.
+    """Check that `a` has more seeds with positive values than `b`, or higher values than `b`.
 
     Fisher's test compares the numbers of seeds, and the rank-sum test compares the values.
     """
@@ -294,8 +294,8 @@ def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) ->
     If only some relations can be tested, the claim cannot be shown.
 
     If `family` is True, each relation is also a separate result. In this case, Holm's method corrects
-    all p-values, including p-values that show a relation. Relations that cannot be tested count as
-    comparisons.
+    all p-values, including p-values that show a relation. The correction also counts relations that
+    cannot be tested.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)

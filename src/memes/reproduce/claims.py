@@ -69,8 +69,8 @@ class Claim(NamedTuple):
         sentence: The claim.
         checks: The checks of the claim by task. The claim does not apply to tasks with an empty list.
         notes: Additional lines for the page of claims, by task.
-        reported: Quantities whose values are listed for each seed, but do not affect the verdict, by
-            task.
+        reported: For each task, the quantities that are listed for each seed without affecting the
+            verdict.
         family: Whether the p-values of the checks are corrected together by Holm's method.
     """
 
@@ -100,7 +100,7 @@ def judge(
     Args:
         summaries: The summaries of the runs.
         tasks: Names of the tasks.
-        times: Seconds per generation of algorithms that took turns on one device, by task and label.
+        times: Seconds per generation, by task and label. The algorithms took turns on one device.
     """
     runs: dict[str, dict[str, list[Summary]]] = {task: {} for task in tasks}
     for run in summaries:

@@ -21,8 +21,8 @@ class Variant(NamedTuple):
     Attributes:
         algorithm: A preset.
         options: Options that differ from the defaults of the preset.
-        times: Factors by which the scale's values of options are multiplied. The products are rounded
-            down to whole numbers.
+        times: Factors for option values, by option. The variant uses the value of the scale times the
+            factor, rounded down to a whole number.
         tasks: Tasks on which the variant is run.
         generations: Number of generations at paper scale, by task, for tasks on which it differs from
             the default.
@@ -173,6 +173,6 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }
-# Maximum number of seeds per scale. At laptop scale, it is the smallest number for which differences can
-# be significant in every claim, after correction for the comparisons of the claim.
+# Maximum number of seeds per scale. With fewer seeds at laptop scale, the corrected p-values of some
+# claims could never be significant.
 MOST_SEEDS = {"paper": 30, "laptop": 7}

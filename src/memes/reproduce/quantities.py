@@ -1,4 +1,4 @@
-"""Quantities that checks compare. A quantity has one value per run or per timed turn."""
+"""Quantities that checks compare. A quantity has one value per run or per repetition of a timing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memes.store.summary import Summary
 # Lowest possible fitness of tasks whose fitness is at most 0. Summaries of version 0.2 do not record
 # `min_fitness`.
 MIN_FITNESS = {"hexapod": -math.pi}
-FIRST_SHARE = 0.025  # share of the evaluations at which the curve that `area` integrates starts
+FIRST_SHARE = 0.025  # `area` integrates from this share of the evaluations to the end
 
 
 class Evidence(NamedTuple):
@@ -25,7 +25,7 @@ class Evidence(NamedTuple):
     Attributes:
         runs: The summaries of runs, by label.
         seconds: The seconds per generation of algorithms that took turns on one device, by label. Each
-            turn has one value.
+            repetition has one value.
     """
 
     runs: Mapping[str, Sequence[Summary]] = NONE
@@ -138,7 +138,7 @@ def _at_end(run: Summary) -> dict[str, float]:
 
 
 def step(label: str, kind: str) -> Quantity:
-    """Return the distance in cell widths between parents and one kind of offspring."""
+    """Return the distance between offspring of one kind and their parents, in cell widths."""
     return Quantity(label, f"step of {kind}, in cell widths", lambda run: run.steps.get(kind, math.nan))
 
 

@@ -95,7 +95,7 @@ def write(
 
 
 def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence[Times] = ()) -> str:
-    """Return the page of the claims, with the verdicts and their numbers, as Markdown."""
+    """Return a Markdown page that lists each claim, its verdict and the measured values."""
     over_all = holm([each.outcome.p for each in judged])
     lines = [
         [

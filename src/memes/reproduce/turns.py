@@ -54,7 +54,7 @@ class Times(NamedTuple):
 
 
 def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
-    """Measure the times of the items of one task. The items take turns of about one second each."""
+    """Measure the time per generation of algorithms on one task, in turns of about one second each."""
     place = place_of(jax.devices()[0])
     seconds: dict[str, list[float]] = {item.label: [] for item in items}
     with ExitStack() as stack:

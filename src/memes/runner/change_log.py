@@ -143,7 +143,8 @@ class ChangeLog:
         def thin(mark: int) -> None:
             """Thin out the file if it is too long.
 
-            In a resumed run, the file is also thinned out at the mark of its last recorded thinning.
+            If a resumed run reaches the generation of the last recorded thinning again, it repeats this
+            thinning.
             """
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None

@@ -156,7 +156,7 @@ def compile_fitting(
     of shards. This function prints its progress and the required memory.
 
     Args:
-        algorithm: The algorithm. If its `chunk` is set, this function does not change it.
+        algorithm: The algorithm. Its `chunk` is changed only if it is None.
         seeds: Number of seeds per batch.
         generations: Number of generations of the run.
         say: Function that prints messages.
@@ -311,7 +311,7 @@ def _on_devices(
     mapped = placement.mapped(lanes if seeds == 1 else some_seeds, arguments, (where, REPLICATED))
     lie = placement.shardings(arguments), placement.shardings((where, REPLICATED))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    here = np.int32(placement.here)  # an argument of the program, as `each` requires
+    here = np.int32(placement.here)  # `each` requires this argument of the program
     compiled = program.lower(here, np.int32(0), key, state).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:

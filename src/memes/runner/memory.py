@@ -96,7 +96,7 @@ def _text(file: Path) -> str:
 
 
 def smaller(rows: int, need: int, room: int) -> int:
-    """Return the largest power of two below `rows` that fits into memory as a batch size.
+    """Return the largest batch size below `rows` that is a power of two and fits into memory.
 
     Args:
         rows: Batch size that needs too much memory.

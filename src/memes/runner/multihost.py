@@ -75,7 +75,7 @@ class ProcessGroup:
         return decision
 
     def broadcast(self, tree: Any) -> Any:
-        """Return the tree of the first process in all processes."""
+        """Send a tree from the first process to all processes, and return it in all of them."""
         if self.count == 1:
             return tree
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
@@ -95,7 +95,7 @@ class ProcessGroup:
         if self.over or self.count == 1:
             return
         if getattr(sys, "last_value", None) is not None:
-            os._exit(LOST)  # otherwise, JAX and the other processes would wait for each other
+            os._exit(LOST)  # with a normal exit, JAX and the other processes would wait for each other
         for link in self._links:
             link.disconnect()
         self.over = True
@@ -193,7 +193,7 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
     coordinator, processes, process = options.coordinator, options.processes, options.process
     given = [name for name, value in vars(options).items() if value is not None]
     found = max(map(_size, SIZES))
-    if "mpi4py.futures" in sys.modules:  # the other processes are workers of this process
+    if "mpi4py.futures" in sys.modules:  # then, the other processes are workers of this one
         found = 1
     if processes == 1 or (not given and found == 1) or _group.count > 1:
         return _group
@@ -209,7 +209,8 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
     jax.distributed.initialize(coordinator, processes, process)
     _group = _connected(coordinator)
-    atexit.register(_group.disconnect)  # runs before JAX's handler, which was registered earlier
+    # Handlers run in reverse order of registration, so this handler runs before JAX's handler.
+    atexit.register(_group.disconnect)
     return _group
 
 

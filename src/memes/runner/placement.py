@@ -109,7 +109,7 @@ class Placement:
         return local
 
     def _everywhere(self, state: State) -> State:
-        """Copy the divided parts of a state to all processes."""
+        """Copy the sharded arrays of a state to all processes."""
         leaves, structure = jax.tree.flatten(state)
         apart = [leaf for leaf in leaves if not leaf.is_fully_replicated]
         if not apart:
@@ -126,7 +126,7 @@ class Placement:
         return jax.jit(self.mapped(gather, (SHARDED,), REPLICATED))
 
     def in_words(self, kind: str) -> str:
-        """Return a text description of the devices, given the name of their type."""
+        """Describe the devices in words. `kind` is the name of their type."""
         number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
         if jax.process_count() > 1 and number < all_processes:

@@ -88,7 +88,7 @@ class Reporter:
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
     def show_workers(self, task: Task) -> None:
-        """Print the workers of a task, if it has any, and include them in later progress displays."""
+        """If workers evaluate the task, print a description of them, now and in later progress lines."""
         for each in filter(None, (task, task.single)):  # `single` of a resampled task has the workers
             if isinstance(each.evaluate, RemoteEvaluator):
                 self._workers = each.evaluate
@@ -105,7 +105,7 @@ class Reporter:
         if any(self._now[other].generation < done for other in going):
             return
         stands, before = self._now.values(), self._first.values()
-        # These seconds include only the time spent on generations.
+        # `seconds` contains only the time spent on generations.
         seconds = max(fsum(s.seconds for s in stands) - fsum(s.seconds for s in before), 1e-9)
         evaluations = sum(s.evaluations for s in stands) - sum(s.evaluations for s in before)
         figures = (
@@ -120,7 +120,7 @@ class Reporter:
 
     @contextmanager
     def counting(self, what: str, total: int, before: int = 0) -> Iterator[Callable[..., None]]:
-        """Show how many of `total` items are completed, as a separate bar or as lines at intervals.
+        """Show how many of `total` items are completed, in a progress bar or in lines of text.
 
         The yielded function `(done, figures="", left=None)` updates the display with the number of
         completed items, additional text, and the remaining seconds. If `left` is None, the remaining
@@ -149,7 +149,7 @@ class Reporter:
 
 
 def _notebook_bar(total: int) -> Callable[[int, str], None]:
-    """Show a bar in a notebook, and return a function that updates it.
+    """Show a progress bar in a notebook, and return a function that updates it.
 
     The arguments of the function are the number of completed items and a text.
     """

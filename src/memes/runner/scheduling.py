@@ -19,7 +19,7 @@ from memes.runner.multihost import process_group
 from memes.store.schema import RunConfig
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GROWTH = 4  # a device call computes at most this multiple of the generations of the previous call
+GROWTH = 4  # a device call computes at most GROWTH times as many generations as the previous call
 
 
 class Call(NamedTuple):

@@ -115,7 +115,8 @@ def gather(tree: T) -> T:
 def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
     """Copy the genotypes with the given indices to every device. No other genotypes are transferred.
 
-    The indices count the genotypes of all shards. If an index is too large, the result is arbitrary.
+    The genotypes of all shards are numbered consecutively. If an index is too large, the result is
+    arbitrary.
     """
     own = lax.collapse(genotypes, 0, 2)
     local = place - lax.axis_index(AXIS) * own.shape[0]

@@ -103,7 +103,8 @@ def no_changes(k: int) -> Changes:
 def within(rows: Changes, cells: int) -> Changes:
     """Select the rows whose cell number is less than `cells`.
 
-    Columns of shape [n] or [G, R] become columns of shape [m].
+    The given columns may have shape [n] or [G, R]. The columns of the result have shape [m], where m is
+    the number of selected rows.
     """
     return select(rows, np.asarray(rows.cell) < cells)
 

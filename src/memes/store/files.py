@@ -40,10 +40,12 @@ MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
 LONGEST_PART, LONGEST_PATH = 255, 4095  # Maximum number of bytes of a file name, and of a path.
+
 # Flags for opening files: do not follow links, and do not block on a pipe without a writer. Windows has
 # neither flag.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # Names of the temporary files of `replace_file`.
+
 # The lock file of a folder contains the id of the last process that acquired the lock.
 LOCK, LONGEST_LOCK = re.compile(r"\d*\n?"), 32
 
@@ -114,8 +116,7 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def append(path: Path, data: bytes, at: int) -> None:
     """Keep the first `at` bytes of a file, write data after them, and sync the file.
 
-    A file with several names (hard links) is first replaced with a copy, so that the file under the
-    other names does not change.
+    If the file has hard links, it is replaced with a new file. The other links keep the old content.
     """
     with open_regular(path, "r+b" if path.exists() else "w+b") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
@@ -216,7 +217,7 @@ def read_arrays(
         only: Names of the arrays to read. If None, all arrays are read.
     """
     with reading(file), open_regular(file) as stream:
-        with zipfile.ZipFile(stream) as parts:  # zipfile reads at most the stated file sizes
+        with zipfile.ZipFile(stream) as parts:  # zipfile never reads more bytes than `file_size`
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
@@ -295,8 +296,8 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"out: another process ({file.read(20).strip() or 'unknown'}) is writing to '{folder}'"
             ) from None
         except OSError:
-            pass  # Some network file systems do not support locks.
-        if os.fstat(file.fileno()).st_nlink == 1:  # Do not write to a file with several hard links.
+            pass  # some network file systems do not support locks
+        if os.fstat(file.fileno()).st_nlink == 1:  # do not change a file with several hard links
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -318,7 +319,7 @@ def check_lock(file: IO[str]) -> None:
 
 
 def intended(name: str) -> str:
-    """Return the final name of a file that `replace_file` is writing. Other names are unchanged."""
+    """Return the final name of a temporary file of `replace_file`, or any other name unchanged."""
     temporary = TEMPORARY.fullmatch(name)
     return temporary[1] if temporary else name
 

@@ -28,9 +28,9 @@ def run_folders(path: str | Path) -> list[Path]:
 
 
 def load_headers(path: str | Path) -> dict[Path, Header]:
-    """Return the headers of the runs at a path, by folder.
+    """Return the contents of `config.json` for each run folder at a path.
 
-    If a process was killed before it wrote the header of a seed, the header is derived from the header
+    If a process was killed before it wrote this file for a seed, the contents are derived from the file
     of another seed.
     """
     folders = run_folders(path)

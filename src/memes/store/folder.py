@@ -79,7 +79,7 @@ OWN = tuple(
     )
 )
 FOLDERS = {folder for folder, _ in OWN} - {"."}
-# Integer codes in the records of lanes. `lanes.npz` also contains the names of the codes.
+# Enums whose values are stored as integers in the records of lanes. `lanes.npz` also stores the names.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 # Names of the columns and arrays that the files of a run must contain.
 METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
@@ -196,7 +196,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     if holds_run(path):
         choose = "choose another folder, or overwrite the run"
         require(overwrite, f"out must not contain a run yet, but '{path}' does; {choose}")
-        load_config(path)  # raises an error if config.json is invalid
+        load_config(path)  # This call raises an error if config.json is invalid.
         return
     require(
         not (path / "checkpoints").exists(),
@@ -353,7 +353,7 @@ def load_corrected(path: Path) -> dict[str, np.ndarray]:
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
-    """Write the records of lanes (arrays [G, L, ...]) and the names of their codes to a file."""
+    """Write the records of lanes (arrays [G, L, ...]) and the member names of all `CODES` to a file."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     save_npz(path, **codes, **lanes)
 

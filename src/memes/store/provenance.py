@@ -19,7 +19,7 @@ from memes.version import __version__
 
 
 def describe(algorithm: Algorithm) -> Header:
-    """Return the header of a new run of an algorithm on this machine, without the run's settings."""
+    """Return the content of `config.json` for a new run on this machine, without the run's settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
     config = RunConfig(

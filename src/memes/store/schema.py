@@ -1,4 +1,4 @@
-"""Types of the entries of `config.json`, which describe a run's settings, provenance and outcome.
+"""Types of the entries of `config.json`: the settings, the provenance and the outcome of a run.
 
 The entries of a file are checked against the fields of these types. All entries are at the top level of
 the file.
@@ -247,7 +247,7 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Map the fields of a dataclass, by name, to the types of their entries in a file."""
+    """Return a dictionary from the field names of a dataclass to the types of the entries in a file."""
     hints = typing.get_type_hints(of)
     hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})
@@ -259,7 +259,7 @@ def tuples(value: Any) -> Any:
 
 
 def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
-    """Make the map of a task from its entries. Raise a `UsageError` if the map cannot be drawn."""
+    """Make the map of a task from the entries in `about`. Raise a `UsageError` if they are invalid."""
     check_entries(file, about, MAP)
     corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
     sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)

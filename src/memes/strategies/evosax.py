@@ -116,7 +116,7 @@ class Evosax:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
-        """Return True for each lane that is not finite, or whose samples coincide or are collinear."""
+        """Return True for each lane whose distribution is collapsed, too elongated, or not finite."""
         return _degenerate(state)
 
 
@@ -187,7 +187,7 @@ def _constructors() -> dict[str, Any]:
 
 
 def _degenerate(state: PyTree) -> Array:
-    """Return True for each lane that is not finite, or whose samples coincide or are collinear."""
+    """Return True for each lane whose distribution is collapsed, too elongated, or not finite."""
     lanes = state.mean.shape[0]
     # The standard deviation along each axis is `std * D`. An array that a strategy lacks counts as 1.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SUBSTEPS = 5  # Number of simulation steps (0.01 s each) per control step.
 HEIGHT = (0.2, 1.0)  # The episode ends when the torso's height leaves this range.
 NOISE = 0.1
-PASSED = 13.0  # A torso beyond this x has passed the trap, which ends at x = 12.5.
-ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # Bounds of the final position.
+PASSED = 13.0  # A torso with a larger x has passed the trap, which ends at x = 12.5.
+ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # Bounds of the final position of the torso.
 
 # Names of the feet of an ant that runs along x. In the model, the ant faces along y, as in Brax.
 FEET = ("front left", "back left", "back right", "front right")

@@ -20,7 +20,7 @@ from memes.errors import UsageError, at_least, in_a_line, known, package, requir
 from memes.task import Task
 from memes.validation import checked
 
-PLACE, FAR = ("x_position", "y_position"), 30.0  # Entries of a position, and its bound in metres.
+PLACE, FAR = ("x_position", "y_position"), 30.0  # Keys of a position in `info`, and its bound in m.
 WIDE = 10.0  # Feature bound for observations without bounds.
 STEPS = 1000  # Number of steps per episode for environments without a limit.
 
@@ -120,7 +120,7 @@ def _refuse(*arguments: Any) -> Any:
 
 
 def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
-    """Return an `Environment` that has only sizes. Emitters that learn from transitions use them."""
+    """Return an `Environment` that states the sizes of an environment, but cannot be simulated."""
     functions: Any = [_refuse] * 7
     return Environment(size, outputs, steps, *functions)
 
@@ -155,7 +155,7 @@ def _usual(
     observed: tuple[int, ...] | None,
     informed: tuple[str, ...] | None,
 ) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Return a feature and its default bounds. The feature uses entries of `info` or observations."""
+    """Return a feature function and its default bounds. It reads either `info` or observations."""
     require(
         observed is None or informed is None,
         "observed and informed cannot be combined: give one of them",

@@ -173,9 +173,10 @@ def _level_axes(model: Any) -> list[int]:
 
 
 def _fallen(engine: Engine, body: int, share: float) -> Any:
-    """Return `(state) -> bool[n]`, which is True if a body is below `share` times its initial height.
+    """Return a function `(state) -> bool[n]` that tests whether robots have fallen.
 
-    Return None if `share` times the initial height is not positive.
+    A robot has fallen if the body is below `share` times its initial height. If this limit is not
+    positive, the result is None instead of a function.
     """
     import mujoco
 

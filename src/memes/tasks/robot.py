@@ -49,7 +49,7 @@ def robot(
 
     Args:
         engine: The compiled model. A control step is one call of its `step`.
-        steps: Control steps per episode.
+        steps: Number of control steps per episode.
         reward: `(before, action[n, nu], after) -> reward[n]`, the reward of a control step.
         measure: `(state) -> [n, m]`, the measurements from which fitness and feature are computed.
         observe: `(state) -> observation[n, o]`. If None, the observation contains all positions and

@@ -23,7 +23,7 @@ from memes.view.scene import add_upright
 ALL = "all, as a grid of grids"
 INK, EDGE = "#d8dbe2", "#5a5f6e"
 BACK = "#{:02x}{:02x}{:02x}".format(*SCREEN.between)
-INCHES, DPI = 5.2, 180  # About twice the resolution of the screen.
+INCHES, DPI = 5.2, 180  # The image has about twice the resolution of the screen.
 LETTERS = 60  # Number of letters per line of an axis label.
 WIDTH = 2.5  # Width of the square panel, in the units of the page.
 PLACE = np.array([-1.45, 0.0, 1.35])  # Centre of the panel.
@@ -57,9 +57,9 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the features that can be the axes of the image, by display name.
+    """Return the choices of features for the axes of the image, as a dict from display names to indices.
 
-    Each choice is a tuple of feature indices. An empty tuple means that the image shows all features.
+    An empty tuple of indices means that the image shows all features.
     """
     k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without their units
     words = plain if len({*plain}) == k else names

@@ -42,7 +42,7 @@ class EliteClip(NamedTuple):
 
 
 def spread_elites(archive: Archive, n: int, correction: Correction | None = None) -> list[int]:
-    """Choose n elites with distant features from the fitter half of all elites.
+    """Choose n elites from the fitter half of all elites, so that their features are far apart.
 
     The result contains their cells, beginning with the cell of the fittest elite. If there is a
     correction, the corrected fitness is used, and only elites that keep their cell are chosen.

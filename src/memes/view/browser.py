@@ -1,4 +1,4 @@
-"""The browser page, which shows moving elites, and the archives of runs as they change.
+"""The browser page, which shows moving elites and the current archives of runs.
 
 The page can only be opened on this machine. One thread runs the loop of the page, which handles queued
 user actions.
@@ -127,7 +127,7 @@ class Page:
         self._player.close()
 
     def start(self, seed: int) -> None:
-        """Select a random start of episodes by its number."""
+        """Set the number that selects the random start of episodes."""
         self.panel.start.max = max(self.panel.start.max, seed)
         self.panel.start.value = seed
 
@@ -296,7 +296,7 @@ class Page:
         return int(self.panel.generation.value)
 
     def _shown_cells(self) -> colours.Shown:
-        """Return the content of each cell after `_after()` generations."""
+        """Return the colour value, the fitness and the age of each cell after `_after()` generations."""
         now, generations = self.follower.latest, self._after()
         assert now.cells is not None
         changes = store.no_changes(now.k) if now.changes is None else now.changes

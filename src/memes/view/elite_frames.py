@@ -1,4 +1,4 @@
-"""Pictures of an elite for a video, which show the same drawing as the page."""
+"""Video pictures of an elite. They show the same drawing as the browser page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -
 
 
 def _lines(drawing: Drawing, rate: float) -> Iterator[np.ndarray]:
-    """Yield pictures of the lines, seen along the y axis. A dot moves along the drawing's path."""
+    """Yield pictures of a drawing along the y axis: its lines, and a dot that follows its path."""
     figure = Figure(figsize=(2.56, 2.56), dpi=SIDE / 2.56)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.94), aspect="equal")
     axes.set_axis_off()

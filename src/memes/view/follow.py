@@ -111,7 +111,7 @@ class Follower:
         return self._elites_of(self.latest)
 
     def origins(self) -> np.ndarray:
-        """Return the result of `elites.origins` for the corrected archive."""
+        """Return the original cell of each elite in the corrected archive, as `elites.origins` does."""
         archive, correction = self.elites(), self.latest.correction
         require(correction is not None, "the archive has not been re-evaluated")
         assert correction is not None

@@ -1,4 +1,4 @@
-"""Meshes of the shapes of a MuJoCo robot, for the page."""
+"""Meshes of the shapes of a MuJoCo robot, for display in the browser."""
 
 from __future__ import annotations
 

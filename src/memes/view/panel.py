@@ -116,7 +116,7 @@ class Panel:
 
     def _tell(self, control: Any, name: str) -> None:
         def told(event: Any) -> None:
-            # If the page has set the value, there is no client.
+            # If the page itself has set the value, the event has no client.
             if event.client is not None:
                 self.events.put((name, control.value, event.client))
 

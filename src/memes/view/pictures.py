@@ -25,7 +25,8 @@ from memes.errors import UsageError
 from memes.view.cameras import Camera, add_light, between, camera_of, darken_ground
 from memes.view.video_formats import write_frames
 
-# Width and height of videos in pixels. GIF videos are the smallest, because their files are large.
+# Width and height of videos in pixels. GIF videos have the lowest resolution, because GIF files are
+# large for a given resolution.
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}
 SAMPLES = 4  # Several samples are drawn per pixel, for smooth edges.
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
@@ -115,9 +116,9 @@ def write_video(
         model: The model.
         states: Positions, [n, nq].
         seconds: Time between two positions.
-        size: Width and height; by default, the size for the file format in `SIZES`.
+        size: Width and height in pixels. The default is the entry of `SIZES` for the file format.
         camera: Name of a camera. `camera_of` describes the cameras.
-        rate: Pictures per second; by default, one picture per position.
+        rate: Frames per second. By default, each position is one frame.
     """
     width, height = size or SIZES[file.suffix.lower()]
     shown = between(model, states, seconds, rate)

@@ -139,7 +139,7 @@ class ElitePlayer:
         """Show descriptions of the elites, and the controls that apply to these elites.
 
         Args:
-            follower: Follower of the run.
+            follower: Object that reads the run folder.
             generations: Number of generations after which the displayed archive was recorded.
         """
         now, panel, played = follower.latest, self._panel, self._played

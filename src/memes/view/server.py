@@ -55,8 +55,8 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "CommandTriggerMessage": (),
 }  # fmt: skip
 
-# The server sends the message `SENT` to the page. The attribute `CONTROLS` of `server.gui` contains the
-# controls. The attribute `QUEUE` of `server.gui` sends a message.
+# `SENT` is the message that the server sends to the page. `CONTROLS` and `QUEUE` are attributes of
+# `server.gui`: a dict of all controls, and a function that sends a message.
 SENT = {"RunJavascriptMessage": ("source",)}
 CONTROLS = "_gui_input_handle_from_uuid"
 QUEUE = "_websock_interface.queue_message"
@@ -153,8 +153,8 @@ def _listener(port: int) -> socket.socket:
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
     """Start viser's server, and check all requests and messages before viser handles them.
 
-    Viser has no setting for such checks, but it calls `websockets.serve`. This function is replaced
-    during the start. The replacement adds the checks and uses the given listener.
+    Viser has no setting for such checks. During the start, `websockets.serve` is therefore replaced by
+    a function that adds the checks and uses the given listener.
     """
     original, started = listening.serve, []
 
