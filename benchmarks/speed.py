@@ -93,7 +93,7 @@ def main(s: Settings) -> None:
             for row in measured(case, compared, s.repeats):
                 report["rows"].append(row)
                 print(line(row), flush=True)
-            if s.json:  # save after each round, so that interruptions lose no results
+            if s.json:  # save after each round, so that no results are lost if the run is interrupted
                 s.json.write_text(json.dumps(report, indent=1))
 
 

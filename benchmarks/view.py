@@ -140,7 +140,7 @@ def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
 
 
 def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Measure the time that the observer needs per device call, for a run of the paper's Ant."""
+    """Measure the time that the observer needs per device call, for a run of the paper's Ant task."""
     algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
     archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
     saved = Run(folder, {}, {}, {}, archive, {}, None)

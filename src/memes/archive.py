@@ -354,7 +354,8 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
     Args:
         cells: Cells of the archive.
         dim: Number of genotype entries.
-        extras: Shape and dtype of the extra fields of an elite, by name, such as `task.extras`.
+        extras: Dictionary from the names of the extra fields of an elite to their shapes and dtypes,
+            such as `task.extras`.
     """
     c, k = cells.count, cells.low.shape[0]
     return Archive(

@@ -348,7 +348,7 @@ def _run(source: Run | Archive | str | Path) -> Run:
 
 
 def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with n panels for archives, side by side, or in one column if panels are wide."""
+    """Make a figure with n archive panels side by side, or in one column if the panels are wide."""
     rows, columns, width = (n, 1, 7.0) if height < 0.5 else (1, n, 4.2)
     figure = Picture(columns * (width + 0.3) + 1.6, rows * (width * height + 0.6) + 0.7)
     return figure, [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()]

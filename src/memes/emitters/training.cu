@@ -417,9 +417,9 @@ training(const float* observation, const float* action, const float* reward, con
       const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
       const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1]};
       turn = blockIdx.x;
-      // Computes the gradient of the loss w.r.t. the critics' values when these values are complete. In the first step,
-      // or if the critics have only one hidden layer, the values are complete after the last phase. Otherwise they are
-      // complete earlier.
+      // Computes the gradient of the loss w.r.t. the critics' values as soon as these values are complete. In the first
+      // step, this is after the last phase. In later steps, it is before the last phase, unless the critics have only
+      // one hidden layer.
       auto ready = [&] {
         if (gate.open) return;
 #pragma unroll 1

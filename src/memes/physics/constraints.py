@@ -74,7 +74,7 @@ def usual_rows(
 
 
 def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scalar]) -> Row:
-    """Return the row of a contact. If there are several alternative contacts, use the nearest one."""
+    """Return the constraint of a contact. If `rivals` has several contacts, only the nearest is used."""
     seen = touch(tree, frames, *rivals)
     contact = rivals[0]
     last = tree.last_dof[contact.link]

@@ -201,7 +201,7 @@ def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """Check that `a` exceeds `b` by a relative difference of at most `more`.
+    """Check that the relative difference from `b` to `a` is at most `more`.
 
     The upper end of the confidence interval of the relative difference must be at most `more`.
     """

@@ -42,7 +42,7 @@ TUNED_LINE = 0.3
 # The best of eight tested configurations of ME-Sampling on the Ant. The configuration of memes-hybrid
 # was chosen in the same way (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}
-# The paper's number of generations for variants with four times the lanes.
+# The paper's number of generations for variants with four times as many lanes.
 SHORTER = {"ant-trap": 4000}
 
 PLAIN = (
