@@ -50,7 +50,7 @@ def _text(option: Parameter) -> str:
 
 
 def written(page: str) -> str:
-    """Return the text of the page with the current table."""
+    """Return the text of the page, with its table replaced by the current table."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]
 

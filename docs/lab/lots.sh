@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts the runs of a lot (see runs.md) on one GPU, and waits until they end or reach their time limit:
+# Starts a group of runs (a "lot", see runs.md) on one GPU, and waits until they end or reach their time limit:
 #
 #     bash docs/lab/lots.sh 1 --minutes 9 --stop-runs
 #

@@ -171,7 +171,7 @@ def kit():
 
 @pytest.fixture(scope="session")
 def fast_ants():
-    """An engine for ants, and its compiled functions `step` and `seen`.
+    """A physics engine for the Ant, and its compiled functions `step` and `seen`.
 
     The engine has the `xla` backend, five substeps and the `fast` fidelity. `step` is compiled once for
     each N. `seen` returns qpos and the contacts of a state.

@@ -84,7 +84,7 @@ def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsy
 def test_links_at_the_names_of_written_files_are_not_followed(name):
     """Temporary files have random names, so that nobody can create links with these names in advance.
 
-    A link that has the name of the written file is replaced.
+    If the output file is a link, a new file replaces the link.
     """
     place = Path("run", name)
     place.parent.mkdir(exist_ok=True)

@@ -177,7 +177,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Make tables from tuples (title of the table, first columns of a row, other columns of the row).
+    """Make tables from rows. Each row is a tuple (title of its table, first columns, other columns).
 
     Tuples with equal titles and equal values in the first column describe one row.
     """

@@ -134,7 +134,7 @@ def first_state(
 
 
 def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
-    """Return the number of seeds per batch. `compile_fitting` reduces it if there is too little memory."""
+    """Return the number of seeds per batch. `compile_fitting` reduces it if memory is insufficient."""
     if seeds_per_batch is not None:
         return min(seeds_per_batch, seeds)
     # A simulator uses the whole machine for one seed, so the seeds run one after the other.
