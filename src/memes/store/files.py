@@ -164,8 +164,8 @@ def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[s
     """Check that the entries of a file match type hints.
 
     Raises:
-        UsageError: If an entry does not match its type hint, or if a string is too long. The error message
-            names the first invalid entry.
+        UsageError: If an entry does not match its type hint, or if a string is too long. The error
+            message names the first invalid entry.
     """
     for name, hint in hints.items():
         value = entries.get(name)
