@@ -1,4 +1,4 @@
-"""Build hooks that remove pictures from the README, and add the commit of the source."""
+"""Build hooks that remove pictures from the README, and store the source commit in the package."""
 
 import re
 import subprocess

@@ -1,8 +1,8 @@
 """Check the files that `python -m build` has written to a folder.
 
-The wheel must contain only the package. The source distribution must contain the checkout without
-results/. All version numbers must agree. The description of the package must not contain links to files
-of the checkout.
+The wheel must contain only the package. The source distribution must contain all files of the checkout
+except results/. All version numbers must agree. The description of the package must not contain links to
+files of the checkout.
 """
 
 import re
@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
 
 
 def check_files(name: str, held: set[str], wanted: set[str]) -> None:
-    """Check that an archive contains exactly the wanted files."""
+    """Check that an archive contains exactly the expected files."""
     check(held >= wanted, f"{name} lacks the files {sorted(wanted - held)}")
     check(held <= wanted, f"{name} contains unexpected files: {sorted(held - wanted)}")
 

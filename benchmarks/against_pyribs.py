@@ -240,7 +240,7 @@ def ours(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> 
 
 
 def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
-    """Run the pyribs algorithm, and return one QD-score per seed. Each batch is one compiled call."""
+    """Run the pyribs algorithm, and return one QD-score per seed. A compiled call evaluates a batch."""
     from ribs.archives import GridArchive
     from ribs.schedulers import Scheduler
 

@@ -29,7 +29,7 @@ class Settings:
 
 
 def trap() -> memes.Task:
-    """Return a task whose fitness has a low hill around the start and a high hill beyond a valley."""
+    """Return a task with a low fitness peak near the initial genotypes, and a higher peak elsewhere."""
 
     def evaluate(key: Array, x: Array) -> tuple[Array, Array]:
         x = jnp.clip(x, -1.0, 1.0)
@@ -44,9 +44,10 @@ def trap() -> memes.Task:
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
     """Return the task "linear projection" from the CMA-ME paper.
 
-    The two features are the sums over the first and the second half of the genotype's entries. Most
-    features are therefore near 0. The argument of `cost` is the difference between the genotype and the
-    optimum. The fitness falls from 100 to 0 as the cost rises.
+    The first feature is the sum of the entries in the first half of the genotype. The second feature is
+    the sum of the other entries. Random genotypes therefore mostly have features near 0. The argument of
+    `cost` is the difference between the genotype and the optimum. The fitness falls from 100 to 0 as the
+    cost rises.
     """
     bound = 5.12
     worst = cost(jnp.full(dim, -1.4 * bound))

@@ -3,10 +3,10 @@
     python benchmarks/beside.py
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
-Each run is a case that `versions.py` defines, and has a process that compiles the case. A measurement
-consists of several turns. In each turn, the processes run first one after the other, and then all at
-once. On a GPU, kernels of different processes run at the same time only with CUDA's multi-process
-service. Start this service first, with `nvidia-cuda-mps-control -d`.
+Each run executes one of the cases that `versions.py` defines. Each run has a separate process, which
+first compiles the case. A measurement consists of several turns. In each turn, the processes run first
+one after the other, and then all at once. On a GPU, kernels of different processes run at the same time
+only with CUDA's multi-process service. Start this service first, with `nvidia-cuda-mps-control -d`.
 """
 
 import dataclasses

@@ -223,9 +223,10 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Measure the speed of PGA-ME on the ant, and of its training in runs and in plain XLA.
+    """Measure the speed of PGA-ME on the ant.
 
-    CPUs use smaller sizes.
+    The training of the critics is measured twice: with the function that runs use, and in plain XLA. On
+    CPUs, the sizes are smaller.
     """
     task = memes.tasks.ant()
     steps, size = (5000, 1_000_000) if scale == "paper" else (20, 50_000)

@@ -43,7 +43,7 @@ def command(*words: object) -> list[str]:
 
 
 def state_of(folder: Path) -> str:
-    """Return the state after a kill as text: the number of rows of the log, and the checkpoints."""
+    """Return the number of rows in metrics.csv and the list of checkpoints, as text."""
     metrics = folder / "metrics.csv"
     rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
     checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))
@@ -51,7 +51,7 @@ def state_of(folder: Path) -> str:
 
 
 def unfinished(folder: Path) -> dict[str, int]:
-    """Return the unfinished files with their modification times."""
+    """Map the name of each temporary file to its modification time."""
     return {file.name: file.stat().st_mtime_ns for file in folder.rglob("*.tmp")}
 
 
@@ -66,7 +66,7 @@ def finished(folder: Path) -> bool:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Return the files that differ between two runs, apart from the column `seconds` of metrics.csv."""
+    """Return the files that differ between two runs. The column `seconds` of metrics.csv is ignored."""
     names = ["archive.npz", "lanes.npz"]
     names += [n for n in ("corrected.npz", "corrected.csv") if (one / n).exists()]
     found = [n for n in names if (one / n).read_bytes() != (other / n).read_bytes()]
@@ -102,7 +102,9 @@ def main(s: Settings) -> None:
             return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
 
         whole = Path(scratch) / "whole"
-        for _ in range(2):  # the second run uses cached programs, like the runs that are killed
+        # The uninterrupted run is started twice. The second time, it loads compiled programs from the
+        # cache, as the killed runs do.
+        for _ in range(2):
             shutil.rmtree(whole, ignore_errors=True)
             process = start(*words, "--out", whole)
             starting = until_next_checkpoint(process, whole)

@@ -1,7 +1,8 @@
 """Test which models from other packages `memes.physics` accepts, and how accurately it simulates them.
 
-The script reads all MJCF files of several packages, if installed, and the environments of MuJoCo
-Playground. It ignores files without joints, and files that MuJoCo cannot compile without other files.
+The script reads the environments of MuJoCo Playground, and all MJCF files from several packages. It
+skips packages that are not installed, files without joints, and files that MuJoCo cannot compile
+without other files.
 For each accepted model, it compares single steps in float64 with MuJoCo C. These steps start from
 several states on a MuJoCo trajectory. Both solvers iterate until they converge.
 
@@ -110,7 +111,7 @@ def without_self_collision(model: mujoco.MjModel) -> None:
 
 
 def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
-    """Return states on a MuJoCo trajectory with random controls, and the controls for the next step."""
+    """Return states from MuJoCo simulations with random controls, each with controls for one step."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     data, states = mujoco.MjData(model), []
@@ -144,7 +145,7 @@ class Accuracy:
 
 def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
     """Compare one step from each of `count` states with the same step of MuJoCo C."""
-    # Lift the ground a little. Otherwise, rounding would determine whether geoms at rest touch it.
+    # Raise the ground a little. Otherwise, rounding would determine whether geoms at rest touch it.
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0

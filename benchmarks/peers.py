@@ -2,7 +2,8 @@
 
 QDax provides MAP-Elites and ME-ES. pyribs provides CMA-ME, CMA-MAE and DNS.
 
-Each function returns a `Contestant`, or raises an ImportError if its library is not installed.
+Each function returns an implementation (`Contestant`), or raises an ImportError if the library is not
+installed.
 """
 
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def ribs_cma_mae(task: Task, *, turns: int, lanes: int, samples: int, sigma: flo
 
 
 def ribs_dns(task: Task, *, turns: int, batch: int, iso: float, line: float) -> Contestant:
-    """Return DNS from pyribs with the population, neighbours and variation of `presets.dns`."""
+    """Make DNS from pyribs with the population size, neighbour count and variation of `presets.dns`."""
     from ribs.archives import DNSArchive
     from ribs.emitters import IsoLineEmitter
 
@@ -182,9 +183,9 @@ def ribs_archive(task: Task, **options: float) -> Any:
 def ribs_scheduled(
     task: Task, archive: Any, emitters: list[Any], *, turns: int, n: int, result: Any = None
 ) -> Contestant:
-    """Return a `Contestant` that runs `turns` iterations of a pyribs scheduler with all emitters.
+    """Return an implementation that runs `turns` iterations of a pyribs scheduler per call.
 
-    One compiled call evaluates the n genotypes of an iteration.
+    In each iteration, one compiled call evaluates the genotypes of all emitters.
     """
     from ribs.schedulers import Scheduler
 

@@ -41,16 +41,16 @@ class Settings:
     backends: tuple[str, ...] = ()
     """Simulators to measure. By default, all backends that work on this machine, MuJoCo C and MJX."""
     policy_sizes: tuple[int, ...] = (2048, 16384)
-    """Numbers of robots for which the speed with policies is also measured."""
+    """Numbers of robots for which the speed is also measured with one policy per robot."""
     steps: int = 50
     """Number of control steps per call. With many robots, MuJoCo C and MJX run fewer steps."""
     fidelity: str = "fast"
     model: str = "ant"
     registers: tuple[Path, ...] = ()
-    """MJCF files whose kernels are compiled with `nvcc`, without other measurements. Needs no GPU."""
+    """MJCF files. If given, the script only prints their kernels' registers. Needs no GPU."""
     json: Path | None = None
     draw: tuple[Path, ...] = ()
-    """Files written by `--json`. If given, the script only draws a figure of the results in them."""
+    """Files written by `--json`. If files are given, the script only draws a figure of their results."""
     figure: Path = Path("physics.png")
 
 

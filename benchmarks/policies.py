@@ -1,4 +1,4 @@
-"""Implementations of policies for mirrored samples, to measure their speed.
+"""Alternative implementations of policies for mirrored samples, for speed comparisons.
 
 Each implementation has a different layout of the weights.
 """

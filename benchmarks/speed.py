@@ -43,7 +43,7 @@ class Settings:
 
 
 def measured(case: str, compared: Round, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield one row of results for each implementation in a round."""
+    """Measure the implementations of one case, and yield one row of results per implementation."""
     runnable = {n: c for n, c in compared.contestants.items() if isinstance(c, Contestant)}
     timings = interleaved({name: c.call for name, c in runnable.items()}, repeats)
     for name, contestant in compared.contestants.items():

@@ -1,7 +1,7 @@
-"""Compare `presets.memes` with a literal version of Algorithm 1, which needs two calls per generation.
+"""Compare `presets.memes` with Algorithm 1 of the paper, which evaluates twice per generation.
 
-`straightforward` is a separate implementation of the paper's Algorithm 1. It evaluates the samples and
-the updated means in two calls, and resets lanes immediately. It shares only the task with the library.
+`straightforward` is a separate implementation of Algorithm 1. It evaluates the samples and the updated
+means in two calls, and resets lanes immediately. It shares only the task with the library.
 Both implementations use the same seeds. The table compares their scores and the time per generation.
 
     python benchmarks/two_calls.py --joints 1000 --generations 2000 --seeds 10      (on a GPU)
@@ -35,7 +35,7 @@ class Settings:
 
 
 def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a function that runs Algorithm 1 with a key, and returns QD-score and coverage.
+    """Return a function of a PRNG key that runs Algorithm 1 and returns the QD-score and coverage.
 
     Half of the lanes explore.
     """
@@ -115,7 +115,7 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
 
 
 def library(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a function that runs `presets.memes` with a key, and returns QD-score and coverage."""
+    """Return a function of a PRNG key that runs MEMES and returns the QD-score and coverage."""
     task = memes.tasks.arm(joints=s.joints)
     algorithm = memes.presets.memes(task, lanes=s.lanes, samples=s.samples)
 

@@ -145,7 +145,7 @@ class Settings:
     """Generations per turn."""
     turns: int = 3
     cpu: bool = False
-    """Compare the CPU time of all threads. Other programs affect CPU time less than wall-clock time."""
+    """Compare CPU time (all threads) instead of wall-clock time, which other programs affect more."""
     most: float | None = None
     """Fail if this version takes more than `most` times as long as the older version."""
 
@@ -201,7 +201,7 @@ def answer(process: subprocess.Popen) -> object:
 
 
 def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
-    """Return the table row of a case, with the times of both versions, and the median time ratio."""
+    """Return the table row of a case as text, and the median ratio of older to newer times."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
     seconds, count = np.empty((settings.turns, 2)), -(-settings.generations // SLOW.get(case, 1))

@@ -3,14 +3,14 @@
     python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
-The script compares the times of runs with and without a page. Runs without a page have no change log, so
-neither the device nor the host records changes. The two kinds of runs alternate. If other programs use
-the machine, the times of complete runs are not precise. The script therefore also measures the CPU
-seconds of individual parts.
+The script compares the times of runs with and without the page of `memes view`. Runs without the page
+have no change log, so neither the device nor the host records changes. The two kinds of runs alternate.
+If other programs use the machine, the times of complete runs are not precise. The script therefore also
+measures the CPU seconds of individual parts.
 
-At both scales, the script measures how long the observer needs for arrays as large as in a run of the
-paper's Ant. It divides this time by the time of the Ant's generations on an H200. Only complete runs
-with `--scale paper` on a GPU measure this share directly.
+At both scales, the script also measures how long the change log takes to process arrays of the same size
+as in a run of the paper's Ant. It divides this time by the time of the Ant's generations on an H200.
+To measure the slowdown in complete runs of the paper's Ant, use `--scale paper` on a GPU.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def page(folder: Path):
 
 
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return the time of a run with a page divided by the time of a run without one, per repetition."""
+    """For each repetition, return the ratio of the run times with and without `memes view`."""
     turns = []
     for turn in range(1 + repeats):
         both, seconds = (True, False) if turn % 2 else (False, True), {}
@@ -103,7 +103,7 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
 
 
 def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
-    """Return the device time of n generations with recorded changes, divided by the time without."""
+    """Return the ratio of the device times of n generations with and without recorded changes."""
     algorithm = memes.presets.memes(task, **options)
     init, key = device.keys_of(0)
     state = device.first_state(algorithm)(init, n)
@@ -140,7 +140,7 @@ def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
 
 
 def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Measure the time that the observer needs per device call, for a run of the paper's Ant task."""
+    """Measure the CPU time that the change log needs per device call, for the paper's Ant task."""
     algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
     archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
     saved = Run(folder, {}, {}, {}, archive, {}, None)
@@ -153,7 +153,7 @@ def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def following(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Measure the time that the page needs per device call, after `generations` generations."""
+    """Measure the CPU time that `memes view` needs per device call, after `generations` generations."""
     saved = memes.load_run(folder)
     rows = {name: np.resize(column, generations) for name, column in saved.metrics.items()}
     folders.save_metrics(folder, rows)
@@ -178,7 +178,7 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Measure the CPU time and the wall-clock time of the first simulation and of later ones."""
+    """Measure the CPU time and the wall-clock time to simulate the first elite and later elites."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds, clock = [], []
@@ -191,7 +191,7 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
 
 
 def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.ndarray]:
-    """Compute the layout of the cells and draw the frame around the archive. The page does this once."""
+    """Compute the layout of the cells, and draw the frame around the archive (once per page)."""
     at, names = layout(cells, features, side=SIDE), memes.task.numbered(len(cells.low))
     return at, archive_panel.drawn(archive_panel.Frame(at, names, "fitness", ColourScale()), cells)
 
@@ -211,7 +211,7 @@ def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Change
 
 
 def recolouring(repeats: int) -> float:
-    """Measure the CPU seconds from a change of 2 500 cells to the messages for the browser."""
+    """Measure the CPU seconds to create the messages for the browser after 2 500 cells have changed."""
     cells = memes.cells.grid(memes.tasks.arm(), (50, 50))
     rows = store.joined(*(store.within(each, 2500) for each in found(2000 // CALL, 2500, 2)))
     frame = frame_of(cells, (0, 1))

@@ -19,7 +19,7 @@ import numpy as np
 
 import memes
 
-ROUNDS = 60_000  # iterations of a loop that takes about five milliseconds
+ROUNDS = 60_000  # number of loop iterations, which take about five milliseconds in total
 
 
 def count(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -48,7 +48,7 @@ maximum_signature_line_length = 80
 
 
 def tidy(app, what, name, thing, options, lines):
-    """Mark the first indented block of module docstrings as code. Remove default field docstrings."""
+    """Mark the first indented block of a module docstring as code. Remove automatic field docstrings."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     if what == "module":

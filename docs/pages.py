@@ -93,7 +93,7 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     ):  # one name per object
         item = getattr(module, name)
         if callable(item) and str(item.__module__).startswith("memes") and home(item) == title:
-            if inspect.isclass(item):  # use the defining module, as type annotations do
+            if inspect.isclass(item):  # type annotations name the defining module
                 lines += [f".. autoclass:: {item.__module__}.{item.__qualname__}", "   :members:", ""]
             else:  # use the public name
                 lines += [f".. autofunction:: {module.__name__}::{name}", ""]

@@ -19,7 +19,7 @@ from memes.tasks import robot
 def runner(
     *, steps: int = 100, hidden: tuple[int, ...] = (32, 32), start_noise: float = 0.05
 ) -> memes.Task:
-    """Return the task. A feature is the share of time in which one foot touches the ground.
+    """Return the task. Each of the two features is the share of time in which a foot touches the ground.
 
     Args:
         steps: Number of control steps per episode (0.05 s each).
@@ -33,7 +33,7 @@ def runner(
         return forward - 0.01 * jnp.mean(action**2, axis=1)
 
     def fallen(state: RobotState) -> jax.Array:
-        qpos = engine.qpos(state)  # order: x, z and pitch of the torso, hips, knees
+        qpos = engine.qpos(state)  # columns: x, z and pitch of the torso, hips, knees
         return (qpos[:, 1] < 0.3) | (abs(qpos[:, 2]) > 0.8)
 
     environment = robot.robot(
@@ -53,7 +53,7 @@ def runner(
         feature_low=(0.0, 0.0),
         feature_high=(1.0, 1.0),
         feature_names=("back foot on the ground (share)", "front foot on the ground (share)"),
-        min_fitness=-0.05 * steps,  # subtracted from each fitness in the QD-score
+        min_fitness=-0.05 * steps,  # the QD-score subtracts this value from each fitness
         uncertain=start_noise > 0,
     )
 

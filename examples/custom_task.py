@@ -1,4 +1,4 @@
-"""A custom task in about ten lines: a function of one genotype, initial genotypes and feature bounds.
+"""A custom task in about ten lines: feature bounds, initial genotypes, and evaluation of one genotype.
 
 To run the task from the shell, use `memes run examples/custom_task.py:task --scale laptop`. The option
 `--view` shows the elites in the browser. You can also run this file as a Python program.

@@ -41,8 +41,8 @@ def pytest_collection_modifyitems(items):
 def optimised():
     """Whether XLA compiles programs with all optimisations.
 
-    By default, this fixture is False, because XLA's optimisations would take most of the test time. Test
-    files and folders override it if they test exact numbers or if their programs run for a long time.
+    The default is False, because XLA's optimisations would take most of the test time. Test files and
+    folders override this default if they test exact numbers or if their programs run for a long time.
     """
     return False
 

@@ -33,7 +33,7 @@ def really_killed():
 
 
 class Stream:
-    """A file. If the disk fails at the first write, only half of the data of this write is stored."""
+    """A file on the simulated disk. If its first write fails, only half of the data is stored."""
 
     def __init__(self, file, operation):
         self._file, self._operation = file, operation
@@ -54,7 +54,7 @@ class Stream:
 def failing(at=None, fail=killed):
     """Count writes, fsyncs and renames. Operation number `at` and all later operations fail.
 
-    Yields the list of operations so far. Each entry has the kind and, if known, the name of the file.
+    Yields the list of operations so far. Each entry has the operation and the file name, if known.
     """
     done = []
 

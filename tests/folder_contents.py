@@ -19,7 +19,7 @@ DEVICE_FIELDS = {"call_seconds", "processes_on_device", "devices", "device", "ou
 
 
 def contents(folder):
-    """Return the content of each file by its relative path, without times and device fields."""
+    """Map the relative path of each file to its content, without times and device fields."""
     return {
         str(file.relative_to(folder)): _content(file)
         for file in sorted(folder.rglob("*"))

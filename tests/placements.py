@@ -87,7 +87,7 @@ def refused(**options) -> str:
 def preset(name: str) -> memes.Algorithm:
     """Build a small version of a preset for the arm.
 
-    PGA-ME is built for the maze, because it needs transitions.
+    PGA-ME needs transitions, so it is built for the maze.
     """
     small = memes.tasks.point_maze(steps=5, hidden=(4,)) if name == "pga-me" else task
     return memes.PRESETS[name].build(small, memes.cells.grid(small, (6, 6)), **SIZES[name])
@@ -138,7 +138,7 @@ def odd_numbers() -> dict:
 
 def main(folder: Path) -> dict:
     """Run the cases that compile quickly."""
-    # In most generations, more cells change than the device records.
+    # With this limit, the device cannot record all changed cells of most generations.
     device.MOST_CHANGES = change_log.MOST_CHANGES = 2
     found = {name: by_devices(name) for name in QUICK}
     lanes = RUNS["lanes"]()
@@ -158,7 +158,7 @@ def main(folder: Path) -> dict:
 
 
 def report(name: str) -> None:
-    """Print the digests of the runs called `name`. If no runs have this name, use it as a folder."""
+    """Print the digests of the runs called `name`. Any other `name` is the output folder of `main`."""
     apart = {WITHOUT_ISOLATION: without_isolation, ODD_NUMBERS: odd_numbers}
     if name in apart:
         print(json.dumps(apart[name]()))

@@ -12,7 +12,7 @@ LIMIT = 1.25 * 2**30  # A test worker frees its programs if it uses more than `L
 
 
 def free():
-    """Discard all compiled programs, and return their memory (gigabytes) to the system."""
+    """Discard all compiled programs, which may use gigabytes, and return their memory to the system."""
     for found in SHARED:
         found.clear()
     jax.clear_caches()

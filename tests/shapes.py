@@ -26,7 +26,7 @@ _beartype = beartype(
 
 
 def typechecker(function):
-    """Check the arguments and results of a function. Does not check the fields of dataclasses.
+    """Check the arguments and results of a function, but not the fields of dataclasses.
 
     JAX builds pytrees with fields of any type, so `check_fields` checks these fields separately.
     """

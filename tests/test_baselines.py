@@ -68,7 +68,10 @@ def toy_task(evaluate, dim, start, edge, cells):
 
 
 def hills(key, x):
-    """Return a fitness with a hill of height 1 at the start and a hill of height 3 beyond a valley."""
+    """Return the fitness and the feature.
+
+    The fitness has a hill of height 1 at the start, and a hill of height 3 beyond a valley.
+    """
     x = jnp.clip(x, -1.0, 1.0)
     return jnp.maximum(1 - jnp.linalg.norm(x), 3 - 6 * jnp.linalg.norm(x - 0.7)), x
 
@@ -138,7 +141,7 @@ def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
 
 @pytest.mark.long
 def test_me_sampling_loses_less_to_noise_than_me():
-    """Compare archive losses at equal numbers of evaluations. Corrections use no noise."""
+    """Compare archive losses at equal numbers of evaluations. Elites are re-evaluated without noise."""
     task = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
     exact, cells = memes.tasks.arm(joints=4), memes.cells.grid(task, (10, 10))
 

@@ -39,7 +39,7 @@ def test_wrong_workers_and_missing_packages_are_named(word, options, sentence, m
 
 
 def check(executor):
-    """Check that an executor returns correct results and loses only failing evaluations or blocks."""
+    """Check that an executor returns correct results, also if evaluations fail or a worker is killed."""
     expected = np.float32(simulators.hills(KEYS, X)[0])
     for simulator in (simulators.hills, simulators.killed_once):
         task = memes.parallelize(simulators.task(simulator), executor, block=4)

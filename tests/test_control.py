@@ -28,7 +28,7 @@ STEPS = 6
 
 
 def toy_environment(end_at=math.inf, fail_at=math.inf):
-    """Return an environment in which a point moves along a line by the action.
+    """Return an environment in which each action moves a point along a line.
 
     An episode ends if the point passes `end_at`, and fails if it passes `fail_at`.
     """

@@ -1,4 +1,4 @@
-"""The deep archive agrees with NumPy, and runs record cells that become worse or empty."""
+"""Deep archives agree with NumPy code. Runs record elites that become worse, and emptied cells."""
 
 import jax
 import jax.numpy as jnp

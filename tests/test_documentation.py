@@ -86,7 +86,7 @@ NOT_RUN = {
     "memes run robot:half_cheetah.xml": "needs a model of another package",
     "memes run robot:ant.xml": "needs a model of another package",
 }
-NEEDS = {"robot": "mujoco"}  # a task family may need a package with another name
+NEEDS = {"robot": "mujoco"}  # the package that a task family needs, if the two names differ
 KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
@@ -185,7 +185,7 @@ def robot_run(small, tmp_path_factory):
 @pytest.fixture
 def place(document, small, traced_once, request, tmp_path, monkeypatch):
     """Create a folder that resembles a checkout. It contains a run if the document mentions a run."""
-    traced_once.clear()  # the programs of all documents would take too much memory
+    traced_once.clear()  # compiled programs of earlier documents use too much memory
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     for name in ("examples", "results", "benchmarks"):
@@ -196,7 +196,7 @@ def place(document, small, traced_once, request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ran_before():
-    """Commands on the run folder that were already executed for other documents."""
+    """Commands that use the run folder and were already executed for other documents."""
     return set()
 
 
@@ -238,7 +238,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
 
 
 def run_command(command, where, capsys):
-    """Run a command. If it is in `NOT_RUN`, only check that the extras in the command exist."""
+    """Run a command. If it is in `NOT_RUN`, only check that its package extras exist."""
     if any(command.startswith(start) for start in NOT_RUN):
         check_extras(command)
         return
@@ -344,7 +344,7 @@ def test_commands_are_not_in_indented_blocks(document):
 
 @each_document
 def test_names_in_inline_code_exist(document):
-    """Names of called functions are attributes of `memes`. All other names can be imported."""
+    """If code calls `memes.NAME(...)`, NAME is an attribute of `memes`. Other names can be imported."""
     for piece in pieces(document.read_text()):
         for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
             if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:

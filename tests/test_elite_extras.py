@@ -1,4 +1,4 @@
-"""Archives, shards, corrections and files store the extras of the evaluation with each elite."""
+"""Archives, shards, corrections and files store the extras of each elite's evaluation."""
 
 import csv
 import dataclasses
@@ -129,7 +129,7 @@ def test_runs_save_and_resume_and_correct_extras(tmp_path):
     saved = memes.load_run(tmp_path / "whole")
     assert_extras_match(whole.archive)
     assert contents(saved.archive) == contents(whole.archive)
-    assert_extras_match(saved.correction.archive)  # with five evaluations, the median is one of them
+    assert_extras_match(saved.correction.archive)  # The median of five evaluations is one of the five.
     assert contents(saved.correction.archive) == contents(whole.correction.archive)
     newest = checkpoint.newest(tmp_path / "whole")
     assert contents(checkpoint.load_elites(newest)) == contents(whole.archive)

@@ -107,7 +107,8 @@ def test_perceptrons_are_recognised_and_have_the_parameter_order_of_mlp(build, h
     expected = jax.vmap(lambda row, seen: apply(controller.trees.tree(row), seen))(x, observation)
     acted = controller.act(controller.parameters(x), observation, 0)
     np.testing.assert_allclose(acted, expected, atol=1e-6)
-    # The actions also agree for genotypes in factored form: two candidates, and one mirrored pair.
+    # Factored genotypes lead to the same actions as whole genotypes. The genotypes are two candidates
+    # and one mirrored pair.
     pairs = Pairs(x[2:3], (0.1 * x[3:4, None],))
     act = jax.jit(lambda seen: controller.in_factors(Repeats(x[:2]), pairs)(seen, 0))
     whole = jnp.concatenate([x[:2], rows(pairs)])

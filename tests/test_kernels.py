@@ -96,7 +96,7 @@ def test_kernels_compile_by_nvrtc(kernels, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 def test_the_handler_is_registered_with_jax():
-    assert cuda._handler().load  # this builds the handler, without CUDA, and registers it
+    assert cuda._handler().load  # builds and registers the handler; CUDA is not needed
 
 
 def test_programs_for_gpus_launch_the_kernel_and_others_do_not():

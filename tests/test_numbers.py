@@ -207,8 +207,8 @@ def test_the_results_in_the_readme_agree_with_the_summaries():
                 check(cell.strip("*"), number, f"README: {name}, {task}")
 
 
-# Each entry says by how many per cent the median of the first algorithm exceeds that of the second
-# algorithm on a task. The last field lists the documents that contain this number.
+# Each entry says by how many per cent the first algorithm's median QD-score on a task exceeds that of
+# the second algorithm. The last field lists the documents that contain this number.
 ABOVE = [
     (28, "MEMES", "ME-16384", "ant", (README, TABLE, CHOOSE)),
     (71, "MEMES-sampling", "ME-16384", "ant", (README, TABLE, BEYOND, CHOOSE)),

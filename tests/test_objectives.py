@@ -191,7 +191,7 @@ def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
 
 
 def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_improves(evaluation):
-    """The weights agree with NSRA-ES for a given sequence of best fitness values."""
+    """The weights equal those of NSRA-ES for a given sequence of best fitness values."""
     objective = AdaptiveBlend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
     of_fitness, of_novelty = utilities(FITNESS, evaluation), utilities(NOVELTY, evaluation)
     best = [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4] + [4] * 24

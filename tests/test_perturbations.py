@@ -1,4 +1,4 @@
-"""Factored samples and their evaluations agree with full genotypes."""
+"""Factored samples agree with full genotypes, and so do their evaluations."""
 
 import dataclasses
 import itertools
@@ -265,7 +265,7 @@ SMALL = {"lanes": 4, "samples": 10}
 
 
 def first_batch(algorithm):
-    """Return the first batch that an algorithm asks for."""
+    """Return the first batch that an algorithm proposes."""
     init_key, ask_key = jax.random.split(jax.random.key(0))
     return jax.jit(lambda: algorithm.ask(ask_key, algorithm.init(init_key))[1])()
 
@@ -318,7 +318,7 @@ def test_an_algorithm_uses_factored_evaluation_if_the_task_has_it():
 
 
 def test_repeated_evaluations_pass_each_genotype_once():
-    """Candidates, resampled tasks and corrections evaluate genotypes repeatedly."""
+    """Genotypes that are evaluated several times are passed once, with the number of evaluations."""
     calls = []
 
     def spy(keys, candidates, samples):
@@ -329,7 +329,7 @@ def test_repeated_evaluations_pass_each_genotype_once():
     step_key, key = jax.random.split(jax.random.key(0))
 
     def traced(algorithm):
-        calls.clear()  # discard the calls from the check of the task by `compose`
+        calls.clear()  # discard the calls that `compose` made to check the task
         jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, key))
         return calls
 

@@ -409,7 +409,7 @@ def test_a_preset_accepts_objects_and_records_them(options, record):
 
 
 def test_objects_and_names_give_the_same_algorithm():
-    """Objects as options give the same algorithm as the names or options that they replace."""
+    """Options given as objects lead to the same algorithm as the equivalent names or numbers."""
     task, small = TASKS["arm"], {"lanes": 2, "samples": 6, "fifo_size": 9}
     strategy = OpenAIES(samples=6, sigma=0.1, learning_rate=0.3, l2=0.1)
     pairs = [
@@ -468,7 +468,7 @@ def test_wrong_uses_of_a_preset_in_python_give_error_messages(sentence, call):
 
 
 def test_the_numbers_of_a_strategy_are_recorded():
-    """If a strategy object is given, options of the preset for the strategy have no effect."""
+    """If a strategy object is given, the strategy options of the preset have no effect."""
     strategies = [memes.strategies.OpenAIES(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
     small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
     recorded = [small(strategy=strategy).options["strategy"] for strategy in strategies]

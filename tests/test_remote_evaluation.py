@@ -101,8 +101,8 @@ def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
     lost = np.isin(np.arange(16), [1, 9, 13])
     np.testing.assert_array_equal(np.isnan(fitness), lost)
     np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
-    # Two evaluations hang or are killed. Each of them costs three workers: two while its block is
-    # evaluated, and one while it is evaluated alone.
+    # Two evaluations hang or are killed. For each of them, three workers are replaced: two while its
+    # block is evaluated, and one while it is evaluated alone.
     assert two.replaced - before == 6
     assert len(printed) == 1
     assert "task 'hills' raised" in printed[0]

@@ -1,4 +1,4 @@
-"""Invalid values and sizes beyond the memory of any machine give a one-line error message."""
+"""Invalid values, and sizes that exceed the memory of any machine, give a one-line error message."""
 
 import os
 import subprocess

@@ -96,7 +96,7 @@ class Answer(NamedTuple):
 class Ledger(NamedTuple):
     """Numbers of evaluations in one generation.
 
-    For a resampled task, evaluations of the original task are counted.
+    If the task was made by `resampled`, these are the numbers of evaluations of the original task.
     """
 
     samples: Int[Array, ""]
@@ -314,8 +314,8 @@ class Algorithm:
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
         """Return the context of the emitter.
 
-        The function `compare` of the context uses the judge and the archive in `before`. The archive,
-        the parents and the history come from `after`.
+        In the context, the function `compare` uses the judge and the archive of the state `before`. The
+        archive, the parents and the history come from the state `after`.
         """
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)

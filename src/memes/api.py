@@ -62,8 +62,8 @@ SEEDS = 2**32
 # JAX settings that runs do not support. Runs require compilation. NaN represents unknown values, so NaN
 # must not raise an error.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# An algorithm can continue a run only if its options and the following entries of `config.json` have the
-# recorded values.
+# An algorithm can continue a run only if its options and these entries are the same as in the run's
+# `config.json`.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -135,8 +135,8 @@ def run(
         metadata: JSON values to write into `config.json`.
 
     Returns:
-        The run, or a list of runs in the order of their seeds. The list omits runs that did not start
-        because of an interrupt.
+        The run, or a list of runs in the order of their seeds. The list omits runs that an interrupt
+        prevented from starting.
     """
     leads = process_group().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
@@ -175,7 +175,7 @@ def run(
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     if out is not None:
-        arrays_of(algorithm.cells)  # raises an error if the cells cannot be saved
+        arrays_of(algorithm.cells)  # This call raises an error if the cells cannot be saved.
         check_beside(Path(out), header.config.seeds, overwrite)
     folders = [folder and folder.absolute() for folder in folders]  # a simulator may call `chdir`
     with in_words(out, algorithm), ExitStack() as stack:

@@ -337,7 +337,7 @@ def is_column(extra: Array | np.ndarray) -> bool:
 class Entries(NamedTuple):
     """Evaluated genotypes. Only genotypes that are marked in `offered` may enter an archive.
 
-    If a genotype was evaluated before, `again` is its row in the `parents` of the judge. For new
+    If a genotype was evaluated before, `again` is its index among the `parents` of the judge. For new
     genotypes, `again` is -1.
     """
 
@@ -354,8 +354,8 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
     Args:
         cells: Cells of the archive.
         dim: Number of genotype entries.
-        extras: Dictionary from the names of the extra fields of an elite to their shapes and dtypes,
-            such as `task.extras`.
+        extras: Shape and dtype of each extra field of an elite, by name. For example, pass
+            `task.extras`.
     """
     c, k = cells.count, cells.low.shape[0]
     return Archive(
@@ -425,7 +425,10 @@ Fetch = Callable[[Array, Array], Array]
 
 
 def rows_at(x: Shaped[Array, "n ..."], row: Int[Array, " w"]) -> Shaped[Array, "w ..."]:
-    """Return the given rows of `x` (the default `Fetch`). Rows for invalid indices are arbitrary."""
+    """Return the given rows of `x`. An invalid index gives an arbitrary row.
+
+    This function is the default `Fetch`.
+    """
     return jnp.take(x, row, axis=0, mode="clip")
 
 

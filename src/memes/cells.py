@@ -40,7 +40,7 @@ class Cells(Protocol):
         """Number of cells, c."""
 
     def index(self, feature: Features) -> Int[Array, "*n"]:
-        """Return the index of the cell that contains each finite feature, in [0, count)."""
+        """Return the cell index of each finite feature, in [0, count)."""
 
 
 def require_arrays(cells: Cells) -> None:
@@ -68,7 +68,7 @@ class Grid:
         return math.prod(self.shape)
 
     def index(self, feature: Features) -> Int[Array, "*n"]:
-        """Return the index of the cell that contains each finite feature."""
+        """Return the cell index of each finite feature."""
         shape = jnp.asarray(self.shape, jnp.float32)
         position = jnp.floor((jnp.asarray(feature) - self.low) / (self.high - self.low) * shape)
         position = jnp.clip(position, 0, shape - 1).astype(jnp.int32)
@@ -95,7 +95,7 @@ class CVT:
         return int(self.centroids.shape[0])
 
     def index(self, feature: Features) -> Int[Array, "*n"]:
-        """Return the index of the cell that contains each finite feature."""
+        """Return the cell index of each finite feature."""
         width = self.high - self.low
         # Points are clipped. Otherwise, a point far outside the bounds could have equal distances to
         # several centroids after rounding.

@@ -37,7 +37,7 @@ class DeepState(NamedTuple):
         evaluations: Number of evaluations of each individual.
         generation: Generation in which each individual was last evaluated; -1 in unused rows.
         lane: Lane that proposed each individual for its last evaluation.
-        extras: Extra fields of the last evaluation, by name.
+        extras: Extra fields of each individual's last evaluation.
     """
 
     genotypes: Float[Array, "p d"]
@@ -107,7 +107,7 @@ class DeepArchive:
         repeated = valid & (again >= 0)
 
         count = jnp.where(repeated, state.evaluations[again], 0)
-        share = 1 / (count + 1)  # weight of the new evaluation in the means
+        share = 1 / (count + 1)  # weight of the new evaluation in the mean fitness and feature
         old_fitness = jnp.where(repeated, state.fitness[again], 0.0)
         old_feature = jnp.where(repeated[:, None], state.feature[again], 0.0)
         mean = Evaluation(
@@ -179,8 +179,8 @@ class DeepArchive:
 def rank_in_cell(cell: Int[Array, " n"], fitness: Float[Array, " n"], cells: int) -> Int[Array, " n"]:
     """Return the rank of each individual by fitness within its cell, from 0 for the fittest.
 
-    Earlier individuals precede later individuals of equal fitness. Individuals with fitness -inf are not
-    ranked, and their entries in the result are arbitrary.
+    Individuals with equal fitness are ranked in the order of their indices. Individuals with fitness
+    -inf are not ranked, and their entries in the result are arbitrary.
     """
     n = cell.shape[0]
     group = jnp.where(fitness > -jnp.inf, cell, cells)

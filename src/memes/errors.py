@@ -39,7 +39,7 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
-LONGEST_NAME = 500  # maximum number of characters in a name
+LONGEST_NAME = 500  # Maximum number of characters in a name.
 # The largest accepted integer. Larger sizes would exceed the memory of any machine.
 MOST = 10**8
 # The smallest and the largest positive float32 number with full precision.
@@ -92,8 +92,8 @@ SYNONYMS = {
     "openai-es": "es",
     "antmaze": "ant-trap",
 }
-MOST_LISTED = 30  # maximum number of choices in a message
-ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of long names, and of names of up to 3 characters
+MOST_LISTED = 30  # Maximum number of choices in a message.
+ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # Minimum similarity of long names, and of names of up to 3 characters.
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:

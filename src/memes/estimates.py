@@ -95,7 +95,7 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
-    """Set all numbers that archives reject to NaN. All `STATISTICS` ignore NaN."""
+    """Write NaN for all numbers that archives reject. All `STATISTICS` ignore NaN."""
 
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)

@@ -62,7 +62,7 @@ class Judge(Protocol):
     ) -> PyTree:
         """Return the initial state for genotypes with `dim` entries.
 
-        `extras` contains the shape and dtype of the extra fields of an elite, by name.
+        `extras` maps the name of each extra field of an elite to its shape and dtype.
         """
 
     def parents(self, state: PyTree, archive: Archive) -> Archive | Parents:
@@ -159,8 +159,8 @@ class Thresholds:
     """A judge whose threshold in each cell rises slowly to the fitness of accepted candidates.
 
     This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate with fitness f in
-    cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e + a f. Let f' be the mean
-    fitness of the n candidates of one batch that a cell accepts. The threshold of this cell becomes
+    cell e is accepted if f > t_e. The threshold t_e then becomes (1 - a) t_e + a f. If the cell accepts
+    n candidates of the same batch, with mean fitness f', the threshold becomes
     (1 - a)^n t_e + (1 - (1 - a)^n) f'. This result does not depend on the order of the candidates, and
     is the same as in pyribs.
 
@@ -205,8 +205,8 @@ class Thresholds:
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
-        # Each candidate sums the fitness of all candidates in its cell. A scatter-add to an array of
-        # cells would have no fixed order of additions.
+        # For each candidate, sum the fitness of the accepted candidates in its cell. A scatter-add to an
+        # array of cells would have no fixed order of additions.
         together = (cell[:, None] == cell) & accepted
         count = jnp.sum(together, axis=1)
         mean = jnp.sum(jnp.where(together, evaluation.fitness, 0.0), axis=1) / jnp.maximum(count, 1)
@@ -237,7 +237,7 @@ class DNSPopulation:
 
     Attributes:
         size: Number of individuals in the population.
-        neighbours: Number of nearest fitter individuals in the score, k.
+        neighbours: Number k of nearest fitter individuals that determine the score.
     """
 
     size: int = 1024

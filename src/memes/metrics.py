@@ -122,7 +122,9 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
 
 
 class Deviations(NamedTuple):
-    """The standard deviations of the evaluations of each elite, by cell. Empty cells contain NaN.
+    """Standard deviations of fitness and features over the evaluations of the elite in each cell.
+
+    Empty cells contain NaN.
 
     Attributes:
         fitness: Standard deviation of the fitness.
@@ -135,7 +137,7 @@ class Deviations(NamedTuple):
 
 
 def deviations(illusory: Archive, correction: Correction) -> Deviations:
-    """Return the standard deviations of the evaluations of each elite in the illusory archive."""
+    """Return the standard deviations for the elites of the illusory archive."""
     cells = illusory.cells
     widths = np.asarray(cells.high) - np.asarray(cells.low)
     relative = np.mean(correction.feature_variance / np.square(widths), axis=1)
@@ -154,8 +156,8 @@ def reproducibility(
     """Return the reproducibility scores of the fitness and of the features of an archive.
 
     A score is the sum over the elites of `1 - min(1, s / r)`. Here s is the standard deviation of the
-    evaluations of an elite, and r is a reference deviation. An elite without noise adds 1, and an elite
-    with a deviation of at least r adds 0.
+    fitness or of the features over the evaluations of an elite, and r is a reference deviation. An elite
+    without noise adds 1, and an elite with a deviation of at least r adds 0.
 
     The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE Transactions on Evolutionary
     Computation, 2023, arXiv:2302.00463. In the authors' code, r is the largest deviation of the same
@@ -165,8 +167,8 @@ def reproducibility(
     Args:
         illusory: The archive before the correction.
         correction: The correction of this archive.
-        fitness_std: Reference deviation of the fitness, r.
-        feature_std: Reference deviation of the features, r, in units of their ranges.
+        fitness_std: Reference deviation r of the fitness.
+        feature_std: Reference deviation r of the features, in units of their ranges.
     """
     positive(fitness_std=fitness_std, feature_std=feature_std)
     found = deviations(illusory, correction)

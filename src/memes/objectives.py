@@ -45,7 +45,7 @@ class Objective(Protocol):
 
 
 class Stateless:
-    """A base class for objectives without a state, whose candidates all have the same kind.
+    """A base class for objectives that have no state and produce only one kind of candidates.
 
     Attributes:
         purpose: The `Kind` of the candidates.
@@ -107,7 +107,7 @@ def _beaten_by_sorting(values: Array, valid: Array) -> Array:
 
 
 def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
-    """Return the centred ranks of samples by a score. Samples with non-finite values get rank 0."""
+    """Return the centred ranks of scores. Samples with non-finite values get rank 0."""
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 

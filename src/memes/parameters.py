@@ -32,7 +32,7 @@ class Parameter(NamedTuple):
 
 
 def parameters(of: Any) -> dict[str, Parameter]:
-    """Return the fields of a dataclass instance, or the keyword-only parameters of a function, by name.
+    """Map names to the fields of a dataclass instance, or to the keyword-only parameters of a function.
 
     The help text is the description under `Attributes:` or `Args:` in the docstring. If a field is a
     group of options, such as `search: Search`, the result contains the fields of the group instead.
@@ -82,7 +82,7 @@ def help_of(of: Any) -> dict[str, str]:
 
 
 def flat(function: Callable[..., R]) -> Callable[..., R]:
-    """Convert a function with groups of options to a function with a keyword argument for each field.
+    """Replace each group of options in the signature of a function by one keyword per option.
 
     For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the resulting function accepts
     `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines the defaults of
@@ -134,7 +134,7 @@ def writable(hint: Any) -> Any:
 
 
 def recorded(options: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass of options and of its groups, in a form that files can store."""
+    """Return all options of a dataclass, including its groups, in a form that files can store."""
     return {name: recordable(option.default) for name, option in parameters(options).items()}
 
 

@@ -181,7 +181,7 @@ class TreeGenotypes:
         return [found[i] for i in range(len(shapes))]
 
     def join(self, arrays: Sequence[Array]) -> PyTree:
-        """Return the tree that contains these float arrays."""
+        """Return the tree that contains the given float arrays."""
         leaves, structure = self._example
         following = iter(arrays)
         return jax.tree.unflatten(

@@ -409,7 +409,7 @@ OWN_FIELDS = ("cell", "genotype", "genotypes", "fitness", "feature", "generation
 
 
 def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype of an extra, given as an array, a shape with a dtype, or a shape."""
+    """Return the shape and dtype that `like` describes: an array, a shape with a dtype, or a shape."""
     named = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
     require(
         named and not set("/\\'\"").intersection(name) and name not in OWN_FIELDS,

@@ -94,7 +94,7 @@ def test_a_tile_is_at_the_position_of_its_features(name):
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 2), (3, 2, 2, 2, 2, 3)])
 def test_the_first_two_features_span_the_inner_grids(shape):
-    """Each pair of features spans a grid, whose cells contain the grids of the previous pair."""
+    """Each pair of features spans a grid. Each cell of the grid contains a grid of the previous pair."""
     found = layout(grid(*shape))
     for cell, index in enumerate(np.ndindex(shape)):
         x = y = 0.5
@@ -223,7 +223,8 @@ def test_the_outline_of_a_chosen_cell_is_at_its_edge():
     image = render(at, VALUES, scale)
     chosen = render(at, VALUES, scale, chosen=(0, 4))
     changed = (chosen != image).any(axis=-1)
-    # Cell 0 is at the lower left of the image. Its tile changes only at the edges of the image.
+    # Cell 0 is at the lower left of the image. In its tile, the outline covers only pixels at the
+    # left edge and the bottom edge of the image.
     rows, columns = np.nonzero(changed & (at.tile == 0))
     assert ((rows >= len(changed) - 4) | (columns < 4)).all()
     assert changed[-1, :50].all()

@@ -19,7 +19,7 @@ from memes.analysis.statistics import (
 
 
 def permutation_p(a, b):
-    """Compute the exact two-sided p-value of the rank-sum test by enumeration."""
+    """Compute the exact two-sided p-value of the rank-sum test from all possible rank sums."""
     both = np.concatenate([a, b])
     ranks = both.argsort().argsort() + 1
     middle = len(a) * (len(both) + 1) / 2

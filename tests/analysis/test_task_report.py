@@ -172,7 +172,7 @@ def test_bounds_are_not_suggested_for_features_that_diverge():
 
 
 def test_a_run_suggests_bounds_from_all_elites(capsys):
-    """In the first generation, more elites enter the archive than the device can record as changes."""
+    """More elites enter the archive in the first generation than the device can record."""
     wide = memes.rowwise(lambda key, x: (x[2], 3 * x[:2]))
     task = replace(TASK, evaluate=wide, feature_low=(0.0, 0.0), feature_high=(1.0, 1.0))
     algorithm = memes.presets.me(task, memes.cells.grid(task, (40, 40)), batch=2000)

@@ -482,7 +482,7 @@ def test_a_task_file_may_import_from_its_folder_and_is_executed_once(capsys):
 
 
 def test_a_custom_robot_runs_and_does_not_fall_without_actions(capsys):
-    """Policies with zero weights do not act, so both feet are on the ground over 90% of the time."""
+    """With zero weights, the robot stands still: both feet touch the ground in over 90% of the steps."""
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
     assert main(["run", task, *options, "--reevaluate-samples", "4", "--quiet", "--out", "own"]) == 0

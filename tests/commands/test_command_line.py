@@ -1,4 +1,4 @@
-"""The command line: the order of arguments, the help, and the suggestions in error messages."""
+"""Test the command line: the order of arguments, the help, and the suggestions in error messages."""
 
 import os
 import re

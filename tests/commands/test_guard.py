@@ -214,7 +214,7 @@ def test_a_simulator_may_change_the_current_folder_at_its_first_evaluation(here,
 
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
-    """A module with the name of the task file may be imported before or after this file."""
+    """A task file may have the name of a module that is imported before or after the task file."""
     before = dict(sys.modules)
     sys.modules.pop("queue", None)
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")

@@ -1,4 +1,4 @@
-"""The CMA-ME emitter, with prescribed evaluations of its samples."""
+"""Test the CMA-ME emitter with prescribed evaluations of its samples."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ MIDDLE = jnp.full((BATCH, 1), 0.5)
 def follow(fitness_of, generations, seed=0):
     """Return (state after ask, batch, state after tell, Info) for each generation.
 
-    The samples of a generation have fitness `fitness_of(generation)`, [B].
+    `fitness_of(generation)` returns the fitness of the samples of a generation, as an array [B].
     """
     state, trace = init(jax.random.key(seed)), []
     for generation in range(generations):

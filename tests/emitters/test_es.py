@@ -146,8 +146,8 @@ def test_alternate_objectives_and_planned_resets_are_synchronous():
     task = memes.tasks.arm(joints=3)
     algorithm = memes.presets.memes_sequential(task, lanes=2, every=3, samples=4)
     _, info, _ = follow(algorithm, 13)
-    # Each candidate was created in the previous generation. Its kind (explore or exploit) is the kind of
-    # that generation.
+    # Each candidate was created in the previous generation. In that generation, all lanes had the
+    # candidate's kind (explore or exploit).
     made_in = np.maximum(np.arange(13) - 1, 0)
     kind = np.where(made_in // 3 % 2 == 0, Kind.EXPLORE, Kind.EXPLOIT)
     np.testing.assert_array_equal(info.kind, np.repeat(kind[:, None], 2, axis=1))

@@ -33,7 +33,7 @@ evaluate = jax.jit(ALGORITHM.evaluate)
 
 @pytest.fixture(scope="module")
 def trace():
-    """Return (state before, asked, batch, evaluation, state after, info) of each generation."""
+    """Return (old state, state after `ask`, batch, evaluation, new state, info) for each generation."""
     state, generations = init(jax.random.key(0), 25), []
     for generation in range(25):
         key, evaluate_key = jax.random.split(jax.random.fold_in(jax.random.key(1), generation))

@@ -80,7 +80,7 @@ class NumpyMLP:
     def slopes(self, inputs, hidden, above, net=0):
         """Return the gradients of the loss with respect to the weights and the inputs.
 
-        `above` is the gradient with respect to the last layer before its activation.
+        `above` is the gradient with respect to the outputs of the last layer before the activation.
         """
         first, _, last, _ = self.layers(self.x[net])
         below = above @ last.T * (hidden > 0)

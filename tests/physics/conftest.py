@@ -124,7 +124,7 @@ def by_mujoco(model, states, steps=1):
 
 
 def acceleration(model, states, fidelity=EXACT):
-    """Return the acceleration in MuJoCo's coordinates, in float64. Subtrees are not stacked."""
+    """Compute the acceleration without stacking subtrees, in MuJoCo's coordinates and in float64."""
     plain = unstacked(read(model))
     n = len(states.qpos)
     of = array_operations(np, 1, n)

@@ -127,7 +127,7 @@ def test_states_are_returned_in_mujocos_order(kit):
 
 # ------------------------------------------------------------------- one parameter at a time
 
-# A sliding body above a floor, with a hinged foot. The XML attributes of each element are parameters.
+# A body with a hinged foot slides above a floor. The XML attributes of each element are parameters.
 SMALL = """
 <mujoco>
   <option {option}>{flag}</option>

@@ -1,4 +1,4 @@
-"""All backends run the same trace and agree up to float32 rounding. Robots do not affect each other."""
+"""The results of all backends agree up to float32 rounding. Robots do not affect each other."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def engines(kit, fast_ants):
 
 @pytest.fixture
 def after(engines, states, emulated_cuda):
-    """Return qpos and qvel after one control step of a model, computed by a backend, [N, nq + nv]."""
+    """Return a function that computes one control step, and returns qpos and qvel [N, nq + nv]."""
 
     def find(name, backend):
         engine, step = engines(name, backend)

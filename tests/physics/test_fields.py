@@ -1,4 +1,4 @@
-"""The simulator reads or rejects all fields of a compiled model, except the fields listed here."""
+"""The simulator reads or rejects all fields of a compiled model, except those listed in this file."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Obstacles that a ball cannot touch simultaneously share a constraint. This does not change results."""
+"""Obstacles share a constraint if a ball can touch only one at a time. This does not change results."""
 
 import mujoco
 import numpy as np

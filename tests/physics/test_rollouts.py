@@ -112,7 +112,7 @@ def test_final_positions_are_distributed_as_in_mujoco(kit, fast_ants, start):
         spread = reference.std() / np.sqrt(ROBOTS)
         assert abs(mine.mean() - reference.mean()) < 3 * spread, name
         assert abs(mine.std() / reference.std() - 1) < 0.15, name
-    # Tiny changes of the initial positions change the trajectories of MuJoCo. The difference between the
-    # library and MuJoCo is less than ten times this change of the trajectories, plus 1e-4.
+    # The distance of the library from MuJoCo is compared with the distance between two simulations of
+    # MuJoCo whose initial positions differ slightly.
     divergence = [np.median(np.abs(path - theirs).max(axis=2), axis=1) for path in (ours, nudged)]
     assert (divergence[0] < 10 * divergence[1] + 1e-4).all()

@@ -1,4 +1,4 @@
-"""Verdicts on claims, for artificial results that support a claim, refute it, or are inconclusive."""
+"""Test the verdicts on claims. Artificial results support a claim, refute it, or are inconclusive."""
 
 from dataclasses import replace
 

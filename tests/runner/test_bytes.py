@@ -1,4 +1,4 @@
-"""The files of a run depend on the seed, but not on the clock, kills or the length of device calls."""
+"""The files of a run do not depend on the clock, the duration of device calls, or interruptions."""
 
 import pytest
 
@@ -17,7 +17,7 @@ NAMES = [*FOUR, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_recorded_changes(traced_once):
-    """Limit the changes that the device records, so that most generations exceed the limit."""
+    """Record only two changes per generation on the device. Most generations have more changes."""
     traced_once.clear()
     with pytest.MonkeyPatch.context() as patch:
         for module in ("device", "change_log"):

@@ -386,7 +386,7 @@ HOST = memes.Task("host", 3, (0, 0), (1, 1), memes.uniform(3, 0, 1), on_host, un
 def evaluations_of(*, observer, generations=4, task=HOST):
     """Run MAP-Elites, and return (evaluations, elites, re-evaluations, samples per elite).
 
-    Evaluations and elites have one entry per generation, and the others have one per correction.
+    The first two results have one entry per generation. The last two have one entry per correction.
     """
     algorithm = memes.presets.me(task, memes.cells.grid(task, (6, 6)), batch=16)
     run = memes.run(algorithm, generations=generations, seed=0, observers=[observer])

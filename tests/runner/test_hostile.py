@@ -152,7 +152,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_ends_the_run():
 
 
 def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
-    """A rare exception affects only some evaluations. If all calls raise, the run can be resumed."""
+    """A rare exception affects few evaluations. If every call raises one, the run can be resumed."""
     refused = [0.8]
 
     def simulate(x):

@@ -112,7 +112,7 @@ def test_metrics_agree_with_the_lanes(saved):
 
 
 def test_load_run_returns_the_run(saved):
-    """A loaded run has exactly the saved elites and lanes, and metrics with nine digits."""
+    """The elites and lanes of a loaded run are exact. Its metrics are exact to about nine digits."""
     read = memes.load_run(saved.folder)
     assert read.header == saved.header
     for part in ("archive", "lanes"):

@@ -124,7 +124,7 @@ def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path,
 def test_if_memory_is_short_seeds_and_then_rows_per_call_are_reduced(
     monkeypatch, needs, options, expected
 ):
-    """`needs` are the bytes that successive programs need. The free memory is 100 bytes."""
+    """`needs` lists the bytes that each successive program needs. The free memory is 100 bytes."""
     compiled, left = [], iter(needs)
 
     def compile_nothing(algorithm, placement, seeds, generations):

@@ -189,7 +189,7 @@ def test_settings_that_json_does_not_support_are_recorded_as_text(tmp_path):
 
 
 def test_slow_checkpoints_take_at_most_a_tenth_of_the_time(tmp_path, monkeypatch):
-    """The simulated clock advances by three seconds per checkpoint and one second per reading."""
+    """Each checkpoint takes three simulated seconds. Each query of the clock takes one second."""
     begun, clock = [], itertools.count()
     ticking = SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr("memes.runner.observers.time", ticking)

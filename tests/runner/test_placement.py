@@ -28,7 +28,7 @@ placements.report(sys.argv[1])
 
 
 def environment(**changes):
-    """Return environment variables that make a new process compile like this process."""
+    """Return environment variables that give a new process the compilation settings of this process."""
     path = os.pathsep.join([str(Path(memes.__file__).parents[1]), str(TESTS)])
     quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"]}

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, edited, or from another run or version."""
+"""Loading of damaged or edited checkpoints, and of checkpoints from another run or version."""
 
 import json
 import shutil

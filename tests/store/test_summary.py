@@ -52,7 +52,7 @@ def test_the_summary_of_a_run_is_saved_and_loaded(saved, tmp_path):
 
 
 def test_options_are_equal_before_and_after_loading(saved):
-    """Numbers must print as before, because labels contain them. For example, 0 must not become 0.0."""
+    """Labels contain options, so loading must not change their text, for example from 0 to 0.0."""
     options = summarise(saved).options
     assert options["l2"] == 0
     assert repr(options) == repr(load_summary(saved.folder).options)
@@ -95,7 +95,7 @@ def test_lifespans_are_the_ages_at_resets(saved):
 
 
 def test_the_longest_life_of_each_lane_and_the_mean_of_the_paper(saved):
-    """The paper defines the mean life of a lane with n resets as (n - 1) / n times its longest life."""
+    """The paper's mean lifespan of a lane with n resets is (n - 1) / n times its longest lifespan."""
     read = load_summary(saved.folder / "summary.json")
     for code, kind in enumerate(("exploit", "explore")):
         longest, means = [], []

@@ -114,7 +114,7 @@ def test_the_number_of_environments_does_not_grow_with_the_batch(monkeypatch):
     x = np.asarray(task.init(jax.random.key(0), 70))
     keys = jax.random.split(jax.random.key(1), 70)
     fitness, feature = task.evaluate(keys, x)
-    assert len(created) <= 34  # 32 environments for episodes, plus at most two for checks
+    assert len(created) <= 34  # 32 are for episodes, and at most two are for checks
     parts = [task.evaluate(keys[i : i + 7], x[i : i + 7]) for i in range(0, 70, 7)]
     np.testing.assert_array_equal(fitness, np.concatenate([part[0] for part in parts]))
     np.testing.assert_array_equal(feature, np.concatenate([part[1] for part in parts]))

@@ -155,7 +155,7 @@ def test_positions_outside_the_map_are_clipped_to_its_border():
     assert not inside.all()
 
 
-# Each start is near one wall, so that ants with large actions touch this wall.
+# Each initial position is near one wall, so that ants with large actions touch this wall.
 @pytest.mark.parametrize("start", [(10.75, 0.0, 0.0), (9.0, 1.75, 0.0), (9.0, -1.75, 0.0)])
 def test_walls_stop_the_ant_and_contacts_agree_with_mujoco(start):
     task, outcome, recorded = episodes("ant-trap", start)

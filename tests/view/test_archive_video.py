@@ -89,7 +89,7 @@ def test_long_names_of_features_do_not_cover_the_image():
     written = [
         label for each in axes for label in (each.xaxis.label, each.yaxis.label) if label.get_text()
     ]
-    assert len(written) == 3  # labels of two axes and one colour bar
+    assert len(written) == 3  # The labels belong to two axes and one colour bar.
     for label in written:
         place = label.get_window_extent()
         assert all(map(figure.bbox.containsx, (place.x0, place.x1))), label.get_text()

@@ -54,7 +54,7 @@ def arm_run(tmp_path_factory):
 
 
 def rebuild_arm(run):
-    """Return the task of these tests, because the run does not record the number of joints."""
+    """Return the arm of these tests. The number of joints cannot be read from the run."""
     assert run.config.task == "arm"
     return task
 
@@ -83,7 +83,7 @@ class Tab:
         return box["x"], box["y"], box["width"], box["height"]
 
     def place(self, point):
-        """Return the pixel that shows a point of the scene with the initial camera."""
+        """Return the pixel at which the initial camera shows a given point of the scene."""
         camera = type("Camera", (), {})()
         left, top, width, height = self.scene()
         pages.aim(camera, 1, width / height)

@@ -1,4 +1,4 @@
-"""Run folders that the page follows, and the text and curves of the page."""
+"""Test how the page follows run folders, and test the text and curves of the page."""
 
 import dataclasses
 import json

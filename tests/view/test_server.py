@@ -246,7 +246,7 @@ def test_missing_parts_of_viser_are_named(path):
 
 
 def test_no_other_private_name_of_viser_is_used():
-    """Modules of `view` other than `server` use no private names at all."""
+    """Modules of `view` other than `server` use no private names of viser."""
     private = re.compile(r"(?:viser|server|gui|scene|client)\.(?:\w+\.)*_(?!_)\w+")
     for file in Path(server.__file__).parent.glob("*.py"):
         found = {name for name in private.findall(file.read_text()) if not name.startswith("memes")}

@@ -1,4 +1,4 @@
-"""`memes view` and `memes run --view`: processes that show a run, and how they end."""
+"""`memes view` and `memes run --view` show runs, and their processes end as expected."""
 
 import os
 import re

@@ -99,9 +99,9 @@ def label_axes(
 ) -> tuple[float, float, float, float]:
     """Label the axes of an image with its features, and return the image's extent.
 
-    The first line of a label names the feature whose units the axis has. In a grid of blocks, the other
-    lines name the features inside the blocks, unless `inner` is False. Blocks that are arranged in rows
-    have no common axes, so the labels contain the range of each feature.
+    The first line of a label names the feature that the ticks of the axis show. In a grid of blocks, the
+    other lines name the features inside the blocks, unless `inner` is False. Blocks that are arranged in
+    rows have no common axes, so the labels contain the range of each feature.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     extent: list[float] = []
@@ -116,7 +116,8 @@ def label_axes(
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
         width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
-        # A feature with its range may take three lines. A label of only one feature has space for four.
+        # The name and the range of a feature may fill three lines. The name of a single feature may
+        # fill four lines.
         most = 3 if at.blocks else 2 if inner else 4
         label = "\n".join(fill(mathtext(line), width, max_lines=most) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])
@@ -134,7 +135,7 @@ def label_axes(
 
 
 def _borders(count: int, most: int) -> np.ndarray:
-    """Divide [0, 1] into `count` equal blocks, and return about `most` borders, including 0 and 1."""
+    """Divide [0, 1] into `count` equal blocks, and return about `most` borders, 0 and 1 included."""
     step = -(-count // most)
     unit = np.unique([*range(0, count, step), count])
     return np.asarray(np.delete(unit, -2) if len(unit) > 2 and count % step else unit) / count

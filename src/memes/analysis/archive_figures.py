@@ -97,7 +97,7 @@ def _archive_panels(
 
 
 def _inside(cells: Grid, names: Sequence[str], place: Map | None) -> list[str]:
-    """Return a line that names the axes inside each block, or [] if blocks have no axes."""
+    """Return a list with the title line about the features inside each block of cells, or []."""
     at = image_of(cells, place)
     if at is None or at.blocks:
         return []

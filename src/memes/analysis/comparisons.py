@@ -84,7 +84,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
 
 
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
-    """Draw the scores of all seeds with their median and interval, for the `main_view` of each task."""
+    """Draw the scores of all seeds, with the median and its interval, in one row of panels per task."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
     figure = Picture(WIDTH, sum(heights))
     panels = figure.subplots(
@@ -126,7 +126,7 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the archive loss of each measure, for labels whose runs are all corrected."""
+    """Draw the archive losses of the three scores, for labels whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
@@ -209,7 +209,7 @@ def _curves(
     title: Callable[[str, Sequence[Summary]], str],
     **options: Any,
 ) -> Figure:
-    """Draw the median and the quartiles of columns over the seeds, up to the end of the shortest run.
+    """Draw curves of the median and the quartiles over seeds, up to the end of the shortest run.
 
     Args:
         groups: The runs.

@@ -179,11 +179,11 @@ class View(NamedTuple):
     """A comparison point for the runs of a task, and the measures that are compared at this point.
 
     Attributes:
-        name: "generations", "evaluations", "corrected", "losses", "corrected-evaluations" or
+        name: One of "generations", "evaluations", "corrected", "losses", "corrected-evaluations" and
             "losses-evaluations".
         words: Description of the comparison point.
         measures: Columns of the measures, with their display names.
-        by: "generation" or "evaluations".
+        by: Unit of `amount`: "generation" or "evaluations".
         amount: Number of generations or evaluations at the comparison point.
     """
 
@@ -208,7 +208,7 @@ class View(NamedTuple):
 
 
 def views(labels: Labels) -> list[View]:
-    """List the comparison points of a task. If any run was corrected, also compare corrected scores."""
+    """List the comparison points of a task, including corrected scores if any run was corrected."""
     runs = runs_of(labels)
     common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
     after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}

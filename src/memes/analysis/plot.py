@@ -277,7 +277,7 @@ def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -
     """Draw paths on the ground, seen from above, with one colour per label.
 
     Args:
-        ways: For each label, the paths [T, 2] of its episodes. A label may name a cell, for example.
+        ways: For each label (for example, the name of a cell), the paths [T, 2] of its episodes.
         map: Map of the task.
     """
     figure = Picture(8, 4.6)
@@ -375,7 +375,7 @@ def _draw_map(axes: Axes, place: Map, *names: str) -> None:
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
-    """Draw the metric `{prefix}_{kind}` per kind of offspring, if it is not always 0."""
+    """Draw the metric `{prefix}_{kind}` for each kind of offspring. Omit metrics that are always 0."""
     for kind, look in KINDS.items():
         values = run.metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():

@@ -35,7 +35,7 @@ MOST_TILES = 400  # maximum number of tiles per side
 BETWEEN = -1  # value of pixels between blocks, which have no tile
 TITLE = 0.05  # height of the space for titles above blocks, as a fraction of the side
 OUTLIER = 3.0  # distance of outliers from the quartiles, in units of the interquartile range
-FAR = 10.0  # walls are clipped at this distance, in units of the image size
+FAR = 10.0  # maximum absolute coordinate of a wall, in image sizes
 CHOSEN = ((255, 80, 50), (70, 170, 255))  # outlines of the first and the second chosen tile
 # Unit steps on the image: x to the right, y up.
 STEPS = {"left": (-1, 0), "right": (1, 0), "down": (0, -1), "up": (0, 1)}
@@ -176,7 +176,7 @@ class TileLayout:
         return best
 
     def step(self, tile: int, step: tuple[int, int], occupied: np.ndarray) -> int:
-        """Return the nearest occupied tile in a direction, or `tile` if there is none.
+        """Return the nearest occupied tile in a direction from `tile`, or `tile` if there is none.
 
         Tiles straight ahead are preferred.
         """

@@ -177,9 +177,9 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Make tables from rows. Each row is a tuple (title of its table, first columns, other columns).
+    """Make tables from tuples (title of the table, first columns, other columns).
 
-    Tuples with equal titles and equal values in the first column describe one row.
+    Tuples with the same title and the same value in the first column are merged into one row.
     """
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:

@@ -1,4 +1,4 @@
-"""The style of figures, which suits print and colour-blind readers."""
+"""The style of figures, which are readable in print and for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ COLOURS = (
     "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
     "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
 )  # fmt: skip
-# In this order, the presets get the colours of `COLOURS`. Presets that are often compared have very
-# different colours.
+# The i-th preset gets the colour `colour(i)`. Presets that are often compared have very different
+# colours.
 ALGORITHMS = (
     "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
     "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
@@ -52,7 +52,7 @@ class Picture(Figure):
 
 
 class Look(NamedTuple):
-    """The colour, line style and marker of a label. Labels also differ in black-and-white prints."""
+    """The colour, line style and marker that represent one label in figures."""
 
     colour: str
     line: LineStyle

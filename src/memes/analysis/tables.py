@@ -1,6 +1,7 @@
-"""The tables of a comparison, as rows of plain values, and the notes of the comparison.
+"""Compute the tables of a comparison, and notes on how to interpret them.
 
-There is one function per table. The notes warn against conclusions that the runs do not support.
+There is one function per table, which returns rows of plain values. The notes warn
+against conclusions that the runs do not support.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Row = dict[str, Any]
 
 
 def all_tables(groups: Groups) -> dict[str, list[Row]]:
-    """Return the rows of every table, by the name of the table's function."""
+    """Return the rows of all tables. The keys are the names of the functions that compute the tables."""
     return {make.__name__: make(groups) for make in TABLES.values()}
 
 
@@ -74,7 +75,7 @@ def tests(groups: Groups) -> list[Row]:
 
 
 def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[float]]]]:
-    """Yield (task, view, measure, values by label). A view is a comparison point with its measures."""
+    """Yield (task, view, measure, values). `values` contains the values of the runs, by label."""
     for task, labels in groups.items():
         for view in views(labels):
             for measure in view.measures:

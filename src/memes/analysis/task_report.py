@@ -55,8 +55,8 @@ class NoiseLevel(NamedTuple):
     """Standard deviations over repeated evaluations of one genotype.
 
     Attributes:
-        fitness: Standard deviation of the fitness, divided by the standard deviation between
-            genotypes.
+        fitness: Standard deviation of the fitness, divided by the standard deviation of the
+            genotypes' mean fitness.
         feature: Standard deviation of each feature, in cell widths.
     """
 

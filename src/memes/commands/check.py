@@ -59,7 +59,7 @@ def check(arguments: list[str]) -> int:
         shown = own | {f"options of task {name}": groups["task"]}
         show_help(program, f"{program} TASK [OPTIONS]", DESCRIPTION, shown)
     assert name is not None
-    assert make is not None  # `make` is None only with --help, and `show_help` has ended the command
+    assert make is not None  # with --help, `show_help` has already ended the command
     check_flags(arguments, groups["options"] | groups["workers"] | groups["task"])
     found, placed = read(arguments, groups)
     check_no_more(placed[1:])

@@ -33,8 +33,8 @@ def compare(
         out: Folder for the tables and figures. The default is comparison/, or a new folder such as
             comparison-take-2/ if comparison/ is not empty.
         overwrite: Replace the files of an earlier comparison in the folder. Other files are kept.
-        include_short: Also compare runs with less than half of the median number of generations of their
-            label.
+        include_short: Also compare runs with less than half as many generations as the median run with
+            the same label.
     """
     folder = out or _free_folder(overwrite)
     check_free(folder)

@@ -36,8 +36,8 @@ def export(
         cell: Cell of the elite for --to policy, as an index or as grid coordinates. By default, the
             fittest elite is written.
         feature: For --to policy, select the elite whose feature is nearest to this feature.
-        task: For --to policy, the task of the run as in 'memes run'. Required if the task is custom. The
-            code of the task is executed.
+        task: For --to policy, the name of the run's task, in the same form as for 'memes run'.
+            Required if the task is custom. The code of the task is executed.
     """
     saved = load_run(run)
     if out is not None:

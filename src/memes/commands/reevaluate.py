@@ -47,7 +47,7 @@ def reevaluate(
         statistic: Statistic that summarises the evaluations of an elite.
         task: Task as in 'memes run'. Required if the task is custom. The code of the task is executed.
         quiet: Do not show progress.
-        worker_options: Options of workers that evaluate a simulator.
+        worker_options: Options of the workers that run the task's simulator.
     """
     at_least(1, samples=samples)
     saved, place = load_run(run), run.absolute()  # because a simulator may change the current folder

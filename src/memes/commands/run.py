@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
             else nullcontext(Path())  # only the first process writes files
         )
         if choice.view and processes.leads:
-            # Only runs with a page need the libraries that this module imports.
+            # The browser page needs further libraries, which `memes.commands.view` imports.
             from memes.commands.view import viewed
 
             stack.enter_context(viewed(out, parsed.task))
@@ -106,7 +106,7 @@ def better_choice(
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Print a message if the body of the context takes longer than `PATIENCE` seconds."""
+    """Print a message if the `with` block takes longer than `PATIENCE` seconds."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()

@@ -19,7 +19,8 @@ from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
 ROWS = 32  # Maximum number of episodes at a time, each in a separate environment.
-COMPARED, STEPS_COMPARED = 5, 100  # Number and length of the compared episodes.
+# Number of episodes that `repeats` compares, and their maximum length in steps.
+COMPARED, STEPS_COMPARED = 5, 100
 Layers = list[tuple[np.ndarray, np.ndarray]]  # Weights [n, in, out] and biases [n, out] per layer.
 
 
@@ -219,7 +220,7 @@ def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def _start(environment: Any, seed: int) -> np.ndarray:
-    """Play the first steps with random actions, and return the observations and rewards as bytes."""
+    """Play the start of an episode with random actions. Return its observations and rewards as bytes."""
     environment.action_space.seed(seed)
     seen = [flat(environment, environment.reset(seed=seed)[0])]
     for _ in range(STEPS_COMPARED):
@@ -271,7 +272,7 @@ def action_of(space: Any) -> Callable[[np.ndarray], Any]:
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
-    """Split genotypes `x[n, d]`, which have the layout of `memes.control.mlp`, into layers."""
+    """Return the weights and biases in genotypes `x[n, d]` with the layout of `memes.control.mlp`."""
     layers, start = [], 0
     for rows, columns in itertools.pairwise(sizes):
         middle, end = start + rows * columns, start + rows * columns + columns

@@ -49,11 +49,11 @@ class Network(NamedTuple):
 
 
 def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tuple[int, ...]]:
-    """Return the noise of each pair, in the order in which kernels read it, and the rank per layer.
+    """Return the noise of each pair and the rank of each layer.
 
-    For each layer, the noise consists of the noise of the weights, followed by the noise of the biases.
-    The rank of a full matrix is given as 0. The noise of a low-rank matrix consists of its left factors,
-    padded to a multiple of 4, and its right factors.
+    The noise has the order in which kernels read it. For each layer, it consists of the noise of the
+    weights, followed by the noise of the biases. The rank of a full matrix is given as 0. The noise of a
+    low-rank matrix consists of its left factors, padded to a multiple of 4, and its right factors.
     """
     parts = split(samples.step, network.blocks)
     matrices, biases = parts[::2], [entries((part,)) for part in parts[1::2]]
@@ -86,7 +86,7 @@ def fastest(
 
     # If no evaluations share weights, XLA is as fast as the CUDA kernel.
     shared = samples.mean.shape[0] or candidates.count > 1
-    # The noise is converted and aligned once here, instead of in every control step.
+    # Convert and align the noise only once, instead of in every control step.
     aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
     return choose(
         cuda=by(act_by_kernel, step) if shared else None,

@@ -72,7 +72,7 @@ Samples = Float[Array, "... d"] | Pairs
 
 
 def rows(samples: Samples | Repeats) -> Float[Array, "S d"]:
-    """Return whole genotypes [S, d], one per evaluation, in the order of the lanes and genotypes."""
+    """Return one whole genotype per evaluation, [S, d]. The order of lanes or genotypes is kept."""
     if isinstance(samples, Repeats):
         return samples.x if samples.count == 1 else jnp.repeat(samples.x, samples.count, axis=0)
     if isinstance(samples, Pairs):

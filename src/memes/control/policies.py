@@ -88,7 +88,7 @@ class MLP:
     def in_factors(self) -> InFactors | None:
         """A function that computes the actions of factored genotypes.
 
-        None if the weights are not in float32.
+        The value is None if the weights are not in float32.
         """
         return self._in_factors if self.weights == "float32" else None
 

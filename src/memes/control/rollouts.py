@@ -174,7 +174,10 @@ def rollout(
 
 
 def acting(controller: Controller, x: Float[Array, "n d"]) -> Callable[[Array, Array], Array]:
-    """Return the fastest function `act(observation[n, o], t) -> action[n, a]` for genotypes x."""
+    """Return a function `act(observation[n, o], t) -> action[n, a]` for genotypes x.
+
+    The function uses the factored form if the controller supports it, because this form is faster.
+    """
     if controller.in_factors is None:
         return partial(controller.act, controller.parameters(x))
     return controller.in_factors(Repeats(x, 1), no_pairs(controller.dim))

@@ -80,8 +80,7 @@ class Emitter(Protocol):
     """A source of genotypes that learns from their evaluations.
 
     If an emitter has a field `lanes`, a lane may obtain data about other lanes only from the `Context`.
-    Therefore, `dataclasses.replace(emitter, lanes=n)` returns the same emitter with a different number
-    of lanes.
+    The number of lanes can therefore be changed with `dataclasses.replace(emitter, lanes=n)`.
     """
 
     @property

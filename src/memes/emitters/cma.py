@@ -32,7 +32,7 @@ class CMAState(NamedTuple):
         objective: State of the objective.
         age: Number of generations since each lane last started.
         stale: Number of consecutive generations in which the judge accepted no sample.
-        due: Whether the next `ask` resets each lane.
+        due: For each lane, whether the next `ask` resets it.
     """
 
     strategy: PyTree

@@ -58,8 +58,8 @@ class ES:
     has accepted or rejected the mean, the lane either takes a step or is reset.
 
     A reset lane starts again from an elite, with a new optimiser. This elite is not offered again,
-    because a better fitness in another evaluation would only be due to evaluation noise. The elite is
-    also not counted as stale, and does not enter the history.
+    because a better fitness in another evaluation would only be due to evaluation noise. The elite
+    also does not increase the lane's `stale`, and does not enter the history.
 
     Attributes:
         objective: The objective that the lanes maximise.
@@ -115,7 +115,7 @@ class ES:
         restarted = state.due | planned
         elite = select(self.selector, select_key, context, self.lanes, restarted)
         started = self.strategy.restart(restart_key, state.strategy, restarted, elite.x)
-        # In the generation of a planned reset, a lane still offers its last mean.
+        # A lane with a planned reset still offers its last mean in this generation.
         means = choose(planned, self.strategy.mean(state.strategy), self.strategy.mean(started))
         searching, samples = self.strategy.ask(sample_key, started)
         starting = restarted | (state.age == 0)

@@ -16,7 +16,7 @@ REMEDY = "give the task `gradients`, or use an algorithm without gradients, such
 
 
 class Gradients(NamedTuple):
-    """The gradients at n genotypes with d entries, for the fitness and for each of k features."""
+    """The gradients of the fitness and of each of k features, at n genotypes with d entries."""
 
     fitness: Float[Array, "n d"]
     feature: Float[Array, "n k d"]
@@ -25,8 +25,9 @@ class Gradients(NamedTuple):
 def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gradients:
     """Compute the gradients of a task at the given genotypes, with one key per evaluation.
 
-    If the task has no `gradients`, JAX differentiates `task.evaluate` in reverse mode. The result for a
-    genotype does not depend on other genotypes, so all gradients are computed together.
+    If the task has no `gradients`, JAX differentiates `task.evaluate` in reverse mode. The gradients
+    at all genotypes are computed together, because the evaluation of a genotype does not depend on the
+    other genotypes.
     """
     n, k = x.shape[0], task.feature_dim
     if task.gradients is not None:

@@ -1,8 +1,7 @@
 """The emitter of PGA-ME: policy gradients for elites, with critics that learn from all transitions.
 
-In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. To make a
-variant of an elite, gradient steps increase the value that the first critic assigns to the elite's
-actions.
+In each generation, the emitter proposes the greedy actor of TD3 and variants of elites. A variant
+is made by gradient steps, which increase the value of the elite's actions according to the first critic.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Population:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Whether the mean of the only candidate continues in later generations: True."""
+        """True for the only candidate, because its mean continues in later generations."""
         return (True,)
 
     @property

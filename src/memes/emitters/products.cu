@@ -36,7 +36,8 @@ FUNCTION void arrive(Gate& gate) {
   }
 }
 
-// Assigns jobs to the blocks in turn. The first job goes to the block after the one that received the previous job.
+// Assigns jobs to the blocks in turn. Each call continues after the block that received
+// the last job of the previous call.
 template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 #pragma unroll 1
   for (; turn < count; turn += gridDim.x) job(turn);

@@ -48,7 +48,7 @@ class Reevaluation:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Whether each lane continues in the next generation: False for all lanes."""
+        """One flag per candidate. All are False, because no lane continues in the next generation."""
         return (False,) * self.size
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "n k"]:

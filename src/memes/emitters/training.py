@@ -70,7 +70,7 @@ def learn_by_kernel(
     kernel, work = training_kernel(network, s)
 
     def corrections(i: Array) -> Array:
-        """Return the bias corrections of Adam's moments for each step of a round: [delay + 1, 2]."""
+        """Return Adam's bias corrections for `delay` critic steps and one actor step: [delay + 1, 2]."""
         critics = critic_adam.count + delay * i + jnp.arange(1, delay + 1)
         count = jnp.append(critics, actor_adam.count + i + 1)
         return jnp.stack([1 - decay**count for decay in (B1, B2)], axis=1)

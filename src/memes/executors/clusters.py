@@ -46,7 +46,7 @@ class Ray(Executor):
 
 
 class Dask(Executor):
-    """An executor for the workers of a Dask cluster, given the address of its scheduler."""
+    """An executor for the workers of the Dask cluster whose scheduler has the given address."""
 
     def __init__(self, address: str) -> None:
         require(

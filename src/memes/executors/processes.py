@@ -132,13 +132,13 @@ class Processes(Executor):
         with _starting, inherited():
             if self._killing:
                 raise RuntimeError("these workers have been shut down")
-            resource_tracker.ensure_running()  # if it started later, it would unblock signals
+            resource_tracker.ensure_running()  # starting it later would unblock the signals
             # Only the parent handles Ctrl-C. Processes inherit the signal mask of the thread that starts
             # them.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             process.start()
             self._processes.add(process)
-        theirs.close()  # otherwise the pipe would stay open when the process ends
+        theirs.close()  # the pipe must close when the process ends
         return process, ours
 
     def _answer(self, process: SpawnProcess, pipe: Connection, work: bytes) -> tuple[bool, Any]:
@@ -206,7 +206,7 @@ def serve(pipe: Connection) -> None:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
                 answer = pickle.dumps((False, sendable(error)))
-            except BaseException as error:  # signals are blocked, so the simulator raised it
+            except BaseException as error:  # raised by the simulator, because signals are blocked
                 found = RuntimeError(in_a_line(error)).with_traceback(error.__traceback__)
                 answer = pickle.dumps((False, sendable(found)))
             pipe.send_bytes(answer)

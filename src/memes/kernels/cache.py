@@ -95,7 +95,7 @@ def _built(place: Path, name: str, build: Callable[[Path], None]) -> Path:
             content = _short(file.read())
             os.fsync(file.fileno())
         entry = place / f"{stem}-{content}{suffix}"
-        os.replace(built, entry)  # This call is atomic: another process may write the same file.
+        os.replace(built, entry)  # atomic, because another process may write the same file
     return entry
 
 

@@ -21,7 +21,7 @@ from memes.kernels.cache import cached, digest
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
 
 
-LINES_PER_SECOND = 2500  # approximate compilation speed for a simulator on an idle machine
+LINES_PER_SECOND = 2500  # compiled lines of a simulator per second on an idle machine
 SLOW = 20  # print a message if a compilation is expected to take more seconds than this
 
 
@@ -35,7 +35,7 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
 
     Args:
         source: The C++ source.
-        user: Name of the feature that needs the library, for messages.
+        user: The part of memes that needs the library. Error messages contain this name.
 
     Raises:
         UsageError: If the library cannot be compiled or loaded.
@@ -93,8 +93,8 @@ def _output(command: list[str], user: str) -> str:
 def native_target(source: str, handler: str, user: str) -> str:
     """Compile C++ code, register its handler with JAX, and return the name of the FFI target.
 
-    The compiled library is cached. `user` is the name of the feature that needs the library, for
-    messages.
+    The compiled library is cached. `user` names the part of memes that needs the library. Error messages
+    contain this name.
     """
     library = loaded(source, user)
     name = f"memes_{handler}_{digest(source)}"

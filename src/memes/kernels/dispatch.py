@@ -26,7 +26,7 @@ def choose(
     """Return a function that selects one of several implementations of the same computation.
 
     XLA selects the implementation when it compiles a program for a platform. The program contains only
-    the selected implementation. Kernels that cannot run are ignored:
+    the selected implementation. A kernel can be selected only if its requirements are met:
 
     - A C++ kernel needs a compiler, and the default device of the process must be a CPU.
     - A CUDA kernel needs a compiler and NVRTC. If one of them is missing, a warning is printed.

@@ -22,7 +22,7 @@ from memes.kernels.source import written
 
 
 def nearest(query: Array, points: Array, count: int) -> Array:
-    """Return the squared Euclidean distances [n, count] of `query[n, k]` to the nearest `points[h, k]`.
+    """Return the squared distances [n, count] from each `query[n, k]` to its nearest `points[h, k]`.
 
     The distances are in ascending order. Points with an infinite entry are ignored. If there are fewer
     points than `count`, the remaining distances are infinite. No array of size n x h is stored.
@@ -35,7 +35,7 @@ def nearest(query: Array, points: Array, count: int) -> Array:
 
 
 GROUP = 16
-BLOCK = 128  # queries per block: the data of a block fit into the CPU's caches
+BLOCK = 128  # Queries per block. The data of a block fit into the CPU's caches.
 
 
 def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:

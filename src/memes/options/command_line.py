@@ -84,7 +84,7 @@ become options. Environments of other packages are named gymnasium:NAME, brax:NA
 
 Options may be given before or after TASK. If a task and an algorithm are given, --help also lists \
 their options: memes run arm --algorithm me --help."""
-# Titles of the groups in the help text, with their options. Every run has these options.
+# The groups of options in the help text. Each title is followed by options that every run has.
 GROUPS: dict[str, tuple[str, ...]] = {
     "common options": (
         *("algorithm", "scale", "generations", "evaluations", "seed", "seeds", "out", "label", "view"),
@@ -215,7 +215,7 @@ class Parsed(NamedTuple):
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         if name in PRESETS:
-            own = name  # `found.name` may differ, because a preset may call another preset
+            own = name  # `found.name` is wrong if the preset calls another preset
         else:
             own = name.rpartition(":")[2] if found.name == UNNAMED else found.name
         return replace(found, name=own, options=found.options or options)

@@ -25,7 +25,7 @@ from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 from memes.store.files import as_path
 
 Options = dict[str, Parameter]
-MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum bytes in a TOML file, and maximum dots in one of its lines
+MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes in a TOML file, and of dots in a line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
 # Wrong names of options, and the options that users probably mean. Only options of the current command
 # are suggested.
@@ -144,7 +144,7 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Return True if a word can be another value of a flag.
+    """Return True if a flag accepts a word as a further value.
 
     If the flag accepts only numbers, the word must be a number.
     """
@@ -338,8 +338,8 @@ def show_help(
         program: The command, such as `memes run`, which selects the examples.
         usage: The command with its arguments.
         text: Description of the command, in paragraphs.
-        groups: Options of the command, by the title of their group.
-        placed: Help texts of positional arguments.
+        groups: Maps the title of each group to its options.
+        placed: Maps each positional argument to its help text.
     """
     width = min(max(shutil.get_terminal_size().columns - 1, NARROWEST), WIDEST)
     parts = [f"usage: {usage}"]
@@ -417,7 +417,7 @@ def _hint(flag: Flag, options: Mapping[str, Parameter]) -> str:
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """Return the last value of an option in a command line, without any declarations of options."""
+    """Return the last value of an option in a command line. The option need not be declared."""
     return split(words, {}).value(option)
 
 

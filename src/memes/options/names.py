@@ -166,14 +166,14 @@ def _file(what: str, where: str) -> ModuleType:
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # needed by dataclasses, which look up their module by name
-    _files[where] = str(Path(where).absolute())  # absolute, as the module may change folders
+    _files[where] = str(Path(where).absolute())  # absolute, because the module may call `os.chdir`
     sys.path.insert(0, str(Path(where).absolute().parent))  # `python file.py` adds the same path
     spec.loader.exec_module(module)
     return module
 
 
 def _free_name(file: Path) -> str:
-    """Return a module name for a file: its stem, unless another importable module has this name."""
+    """Return the stem of a file as a module name, with a leading `_` if the name is already taken."""
     name = file.stem.replace(".", "_")
     try:
         other = importlib.util.find_spec(name)

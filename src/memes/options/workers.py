@@ -19,16 +19,16 @@ from memes.task import Task
 
 @dataclass(frozen=True)
 class Named:
-    """The evaluator of a custom task. It is sent to workers as the name and options of the task.
+    """The evaluator of a custom task. Workers receive only the name and the options of the task.
 
-    The task itself may contain nested functions, which cannot be pickled.
+    The task itself is not sent, because it may contain nested functions, which cannot be pickled.
     """
 
     name: str
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, keys: Any, x: Any) -> Any:
-        """Evaluate genotypes. Each process makes the task once."""
+        """Evaluate genotypes. Each process creates the task only once."""
         return _made(self).evaluate(keys, x)
 
 

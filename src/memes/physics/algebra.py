@@ -146,7 +146,7 @@ ZERO: Vector = (0.0, 0.0, 0.0)
 
 
 def stack(values: np.ndarray) -> Scalar:
-    """Return K constants as one scalar of the code, or as a float if they are all equal."""
+    """Return a float if the K constants are all equal, and otherwise a `Stacked` constant."""
     values = np.where(np.abs(values) < TINY, 0.0, values)
     if np.ptp(values) <= 1e-12 * max(1.0, np.abs(values).max()):
         return float(values[0])

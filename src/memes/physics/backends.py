@@ -8,7 +8,8 @@ All backends trace the same function `step`, each with its own type of data:
     native   vectorised C++, for CPUs (`native.py`)
 
 Internally, a state is a matrix [R, N] with one column per robot. A slot is an entry of qpos, of qvel or
-of the warm start. A slot that represents K isomorphic subtrees has K rows. All other slots have one row.
+of the warm start. A slot that stands for the same entry in K isomorphic subtrees has K rows. All other
+slots have one row.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) ->
 
 
 def rolled(of: Operations) -> ControlFlow:
-    """Return a `ControlFlow` that repeats code by XLA loops, so that the program remains short."""
+    """Return a `ControlFlow` that runs repeated code in XLA loops, so that the program remains short."""
 
     def repeat(count: int, body: Body, start: Scalars, flags: Sequence[bool]) -> Scalars:
         def once(_: Any, data: list[Any]) -> list[Any]:
@@ -175,7 +176,7 @@ def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
 
 
 def _controls(xp: Any, ctrl: Any, layout: Layout) -> list[Any]:
-    """Return the data of each slot of ctrl, as arrays [N] or [K, N]."""
+    """Return one array [N] per control. K stacked controls share one array [K, N]."""
     return [
         ctrl[:, slot[0]] if len(slot) == 1 else xp.stack([ctrl[:, i] for i in slot])
         for slot in layout.controls

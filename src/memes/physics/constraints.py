@@ -58,7 +58,7 @@ def usual_rows(
     qpos: Sequence[Scalar],
     qvel: Sequence[Scalar],
 ) -> list[Row]:
-    """Return the rows of contacts, joint limits and dry friction.
+    """Return the constraints of contacts, joint limits and dry friction.
 
     The result includes inactive constraints.
     """
@@ -94,7 +94,7 @@ def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scala
 
 
 def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stacked: bool) -> Row:
-    """Return the row of a joint limit, which acts at the nearer end of the joint's range."""
+    """Return the constraint of a joint limit, which acts at the nearer end of the joint's range."""
     assert joint.limit is not None
     limit = joint.limit
     above, below = qpos[joint.qpos] - limit.low, limit.high - qpos[joint.qpos]
@@ -106,13 +106,13 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
 
 
 def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
-    """Return the row of dry friction, which reduces the velocity of a degree of freedom."""
+    """Return the constraint of dry friction, which reduces the velocity of a degree of freedom."""
     reference = [friction.damping * velocity]
     return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
 
 def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: int) -> list[Scalar]:
-    """Multiply the Jacobian of a row by a vector with one entry per degree of freedom."""
+    """Multiply the Jacobian of a constraint by a vector with one entry per degree of freedom."""
     result: list[Scalar] = [0.0] * components
     for d, entries in jacobian.items():
         result = [r + entry * x[d] for r, entry in zip(result, entries, strict=True)]
@@ -122,7 +122,7 @@ def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: in
 def _soft(
     impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
 ) -> tuple[Scalar, list[Scalar]]:
-    """Return `stiffness` and `reference` of a row, given the `violation` of its first component."""
+    """Return `stiffness` and `reference` of a constraint whose first component has this `violation`."""
     r = _impedance(impedance, violation)
     stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
     reference = [impedance.damping * v for v in velocity]

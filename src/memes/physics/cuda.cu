@@ -42,8 +42,8 @@ FUNCTION T pick(int copy, const T (&values)[COPIES]) {
   return x;
 }
 
-// Advances n robots. `rows` has one column per robot, and `controls` has one row per robot. blockIdx.y is the index of
-// the batch member.
+// Simulates all substeps of n robots. `rows` has one column per robot, and `controls` has one row per robot. blockIdx.y
+// is the index of the batch member.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 advance(const float* rows, const float* failed, const float* controls, float* out, float* out_failed, int n) {
   const int lane = threadIdx.x % 32, copy = lane % COPIES;

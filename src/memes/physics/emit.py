@@ -128,15 +128,15 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Append code for both branches of a condition. A branch that a group does not need is skipped.
+        """Append code for both branches of a condition.
 
-        A group consists of the robots in a vector or in a warp.
+        The code skips a branch if none of the robots in a vector or a warp needs it.
         """
         if not isinstance(condition, Value):
             return then()
         mask = _literal(condition.data)
         place = len(self.lines)
-        # If the longer alternative comes first, fewer variables are in use while it runs.
+        # If the longer branch comes first, fewer variables are in use while it runs.
         self.lines.append(f"if (some({mask})) {{")
         including = [self._text(x) for x in then()]
         names = [f"b{self._count}_{i}" for i in range(len(including))]

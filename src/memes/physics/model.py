@@ -173,7 +173,7 @@ class Point(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The data that determine the dynamics of a model, and where its bodies, geoms and sites are.
+    """The data of a model: its dynamics, and the positions of its bodies, geoms and sites.
 
     `integrator` is `euler`, `explicit` (Euler without implicit damping), `implicitfast` or `rk4`.
     """

@@ -51,7 +51,7 @@ def _exclude(a: Contact, b: Contact) -> bool:
 
 
 def _distance(a: Contact, b: Contact) -> float:
-    """Return the largest gap between two shapes over several axes, a lower bound on their distance."""
+    """Return a lower bound on the distance between two shapes: their largest gap along several axes."""
     if "plane" in (a.shape, b.shape):
         return 0.0
     between = _vector(a.place) - _vector(b.place)

@@ -6,8 +6,8 @@ M is the mass matrix, and J is the Jacobian of the constraints. The unconstraine
 and the reference acceleration of the constraints is a_ref. A constraint with stiffness D has one or more
 edges:
 
-- A contact with friction has two edges of the friction pyramid for each component except the normal. The
-  cost of each edge is s(e) = 1/2 D min(0, e)^2.
+- A contact with friction has two edges of the friction pyramid for each component except the normal
+  component. The cost of each edge is s(e) = 1/2 D min(0, e)^2.
 - A limit or a frictionless contact has one edge with the cost s(e) = 1/2 D min(0, e)^2.
 - Dry friction of a dof with force limit f has one edge with the cost s(e) = c e - 1/2 c^2 / D (Huber),
   where c is D e clipped to [-f, f].
@@ -189,7 +189,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """Return the sum of `terms`, one per constraint. It includes every copy of stacked constraints."""
+    """Return the sum of the terms of all constraints, including all copies of stacked constraints."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):

@@ -227,8 +227,8 @@ def _turn(quaternion: Sequence[Scalar], velocity: Sequence[Scalar], dt: Scalar) 
 
 # (1 - x/2 cot(x/2)) / x^2 as a series in x^2.
 INVERSE_DEXP = [1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000]
-# cos(x) and sin(x) / x as series in x^2. The error is only rounding if a body rotates by at most half a
-# turn per timestep.
+# cos(x) and sin(x) / x as series in x^2. If a body rotates by at most half a turn per
+# timestep, the only errors are rounding errors.
 COS = [(-1) ** k / math.factorial(2 * k) for k in range(10)]
 SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
 

@@ -1,4 +1,4 @@
-"""The tree of degrees of freedom, and linear algebra for matrices with the same sparsity.
+"""The tree of degrees of freedom, and linear algebra for matrices with the sparsity of this tree.
 
 Row d of a sparse matrix belongs to the degree of freedom (dof) d. The row has entries only in the
 columns of d and of the ancestors of d. The mass matrix M has this form. The Newton matrix M + J'DJ also
@@ -97,7 +97,8 @@ class Flow:
     def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
         """Add x to `into[key]`.
 
-        If `crosses` is True, stacked dofs contribute x to another dof. Then `settle` adds x later.
+        Set `crosses` if x is a contribution of stacked dofs to another dof. `settle` adds such
+        contributions later.
         """
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) + x

@@ -192,9 +192,10 @@ VARIANTS = {
 def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the name of an algorithm in figures.
 
-    If the label is the name of a preset, return the title of the preset. Variants in `memes reproduce`
-    have separate names. All other labels are returned unchanged. The title of MAP-Elites contains the
-    batch size: the entry `batch` of `options`, or the default of the preset.
+    If the label is the name of a preset, return the title of the preset. If it is the label of a variant
+    in `memes reproduce`, return the name of the variant. All other labels are returned unchanged. The
+    title of MAP-Elites contains the batch size: the entry `batch` of `options`, or the default of the
+    preset.
     """
     if label not in PRESETS:
         return VARIANTS.get(label, label)

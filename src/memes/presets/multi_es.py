@@ -24,7 +24,7 @@ Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Memes:
-    """MEMES: lanes of evolution strategies that maximise fitness or novelty, and are reset when stale.
+    """MEMES: evolution strategies (lanes) that maximise fitness or novelty. Stale lanes are reset.
 
     A lane with the mean m draws M samples `m + s e_i`, with the noise e_i and the standard deviation s.
     The mean follows the gradient estimate `sum_i u_i e_i / (M s)`. The utilities u_i are the centred

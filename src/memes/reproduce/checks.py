@@ -61,7 +61,7 @@ class CheckResult(NamedTuple):
         least_p: Smallest p-value that is possible with this number of seeds, or NaN if there are too few
             seeds to refute the relation.
         superior: Whether the p-value alone can show the relation.
-        by_mean: Text about the relation between archives that are corrected with means instead of
+        by_mean: Text with the numbers that result if archives are corrected with means instead of
             medians. This text does not affect the verdict.
     """
 
@@ -170,7 +170,10 @@ def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` is not significantly above `b`, with a relative difference of at most `most`."""
+    """Check that `a` does not differ significantly from `b`.
+
+    The upper end of the confidence interval of the relative difference must be at most `most`.
+    """
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -353,7 +356,7 @@ def _with_p(found: CheckResult, corrected: float, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Return text that compares the values after correction with means instead of medians."""
+    """Return text that compares two samples of values from archives that were corrected by means."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)

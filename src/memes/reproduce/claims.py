@@ -1,4 +1,4 @@
-"""The table of claims of the paper and of this library, with their checks by task."""
+"""The claims of the paper and of this library, and the checks of each claim on each task."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ class Variant(NamedTuple):
     Attributes:
         algorithm: A preset.
         options: Options that differ from the defaults of the preset.
-        times: Factors for option values, by option. The variant uses the value of the scale times the
-            factor, rounded down to a whole number.
+        times: Maps options to factors. The value of an option at the chosen scale is multiplied by its
+            factor, and rounded down to a whole number.
         tasks: Tasks on which the variant is run.
-        generations: Number of generations at paper scale, by task, for tasks on which it differs from
-            the default.
+        generations: Number of generations at paper scale, for each task on which this number differs
+            from the default.
     """
 
     algorithm: str
@@ -168,7 +168,8 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "laptop": {
         "arm": {
             **{"generations": 300, "joints": 200, "lanes": 8, "samples": 64, "batch": 512},
-            # The history stores 1 900 of 2 400 offspring. At paper scale, it stores 50 000 of 64 000.
+            # The history stores 1 900 of the 2 400 candidates of a run. At paper scale, it stores
+            # 50 000 of 64 000 candidates.
             "fifo_size": 1900,
         },
     },

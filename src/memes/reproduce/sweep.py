@@ -161,7 +161,7 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """Return the items of experiments that measure times, by task.
+    """Return, for each task, the items of all experiments that measure times.
 
     Items whose packages are not installed are omitted.
     """
@@ -357,7 +357,7 @@ def _run(
                 generations=item.generations,
                 seeds=left,
                 seeds_per_batch=seeds_per_batch,
-                devices=1,  # results depend on the number of shards, and must not depend on the machine
+                devices=1,  # More devices would change the results.
                 out=folder,
                 observers=[corrections, Figures(draw=False), keeper],
                 metadata=item.parsed.recorded() | {"label": item.label},

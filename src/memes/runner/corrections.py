@@ -254,7 +254,7 @@ def _fitting(
     archive: Archive,
     report: Reporter,
 ) -> Reevaluator:
-    """Compile the re-evaluation for batches of `rows` evaluations, or fewer if memory is short."""
+    """Compile the re-evaluation for batches of at most `rows` evaluations that fit into memory."""
     again = build(rows=rows)
     if not task.jit:
         return again

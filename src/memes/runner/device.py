@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
     Attributes:
         measures: The metrics that are computed in each generation.
-        lanes: Fields of `Info` by name. Only the persistent lanes (see `Emitter`) have entries.
+        lanes: Fields of `Info` by name, for the persistent lanes only (see `Emitter`).
         changes: The cells that changed, as a table with up to `MOST_CHANGES` rows per generation. In
             unused rows, `cell` is set to the number of cells.
     """
@@ -61,7 +61,7 @@ class Program(NamedTuple):
     """A compiled run of one or several seeds.
 
     Attributes:
-        algorithm: The algorithm. Its field `chunk` is set if memory is too short for whole batches.
+        algorithm: The algorithm. Its field `chunk` is set if whole batches do not fit into memory.
         placement: The shards and devices.
         seeds: Number of seeds that run as one batch. For several seeds, keys, states and records have a
             leading axis for the seeds.
@@ -151,16 +151,17 @@ def compile_fitting(
 ) -> Program:
     """Compile a run of several seeds as one batch.
 
-    If memory is short, the number of seeds is reduced, or evaluations are divided into chunks. Several
-    seeds are divided equally among the shards, so their number is rounded up to a multiple of the number
-    of shards. This function prints its progress and the required memory.
+    If memory is insufficient, the number of seeds is reduced, or evaluations are divided into chunks.
+    Several seeds are divided equally among the shards, so their number is rounded up to a multiple of
+    the number of shards. This function prints its progress and the required memory.
 
     Args:
         algorithm: The algorithm. Its `chunk` is changed only if it is None.
         seeds: Number of seeds per batch.
         generations: Number of generations of the run.
         say: Function that prints messages.
-        exactly: Whether to keep the number of seeds even if memory is short. Resumed runs require this.
+        exactly: Whether to keep the number of seeds even if memory is insufficient. Resumed runs
+            require this.
         placement: The shards and devices.
 
     Returns:

@@ -21,14 +21,14 @@ from memes.cells import Cells
 from memes.task import Evaluation, Task, evaluate, initial
 
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
-# Some findings require that more than the share `SHARE` of the evaluations is affected.
+# Some problems are reported only if they affect more than this share of the evaluations.
 SHARE = 0.05
-# On each side, suggested bounds exceed the range of the features by the share `MARGIN` of the range.
+# Suggested bounds exceed the range of the features on each side by this share of the range.
 MARGIN = 0.1
 # Bounds are suggested only if there are at least `LEAST` evaluations.
 LEAST = 8
-# A min_fitness hides all differences if its distance to the fitness is more than `VAST` times the range
-# of the fitness. A feature diverges if its range is more than `VAST` times its interquartile range.
+# A min_fitness is too low if the lowest fitness exceeds it by more than `VAST` times the range of the
+# fitness values. A feature diverges if its range is more than `VAST` times its interquartile range.
 VAST = 1000.0
 
 

@@ -34,7 +34,7 @@ class LogFunction:
 
     Attributes:
         log: Function `(generation, metrics)`. `metrics` is a dict from column names of `metrics.csv` to
-            numbers. The names of metrics of a correction start with `corrected/`.
+            numbers. After a correction, the names start with `corrected/`.
     """
 
     log: Callable[[int, dict[str, float]], object]

@@ -53,7 +53,7 @@ def run_all(
     `generations` and `chunk`. The argument `exactly` is passed to `compile_fitting`.
 
     Returns:
-        The runs. Runs that did not start because of an interrupt are omitted.
+        The runs. Runs that an interrupt prevented from starting are omitted.
     """
     config = starts[0][0].config
     generations, chunk = config.generations, config.chunk
@@ -294,7 +294,7 @@ def _extended(
 
 
 def totals_of(run: Run) -> Totals:
-    """Compute the totals over all generations of a run from the run's metrics and records of lanes."""
+    """Compute the totals over all generations of a run from the run's metrics and lane records."""
     if not run.generations:
         return Totals.zero()
     metrics, lanes = run.metrics, run.lanes

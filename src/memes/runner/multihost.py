@@ -75,7 +75,7 @@ class ProcessGroup:
         return decision
 
     def broadcast(self, tree: Any) -> Any:
-        """Send a tree from the first process to all processes, and return it in all of them."""
+        """Send a pytree from the first process to all processes, and return it in all of them."""
         if self.count == 1:
             return tree
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
@@ -193,7 +193,7 @@ def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
     coordinator, processes, process = options.coordinator, options.processes, options.process
     given = [name for name, value in vars(options).items() if value is not None]
     found = max(map(_size, SIZES))
-    if "mpi4py.futures" in sys.modules:  # then, the other processes are workers of this one
+    if "mpi4py.futures" in sys.modules:  # the other processes are workers of this process
         found = 1
     if processes == 1 or (not given and found == 1) or _group.count > 1:
         return _group

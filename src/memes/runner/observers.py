@@ -118,7 +118,7 @@ class Log:
     prefix: ClassVar[str] = "log"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Return the callbacks of a run, which also print findings from the first generation."""
+        """Return the callbacks. After the first update, they also print the problems that were found."""
         folder, task = context.folder, context.algorithm.task
 
         def on_start(run: Run) -> None:
@@ -146,9 +146,9 @@ class Log:
 
 
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
-    """Return observations of the task from the first update of a run.
+    """Return the values that `findings` checks for problems, after the first update of a run.
 
-    The observations contain the fitness and the features of the elites. `update.changes` would be a
+    These values include the fitness and the features of the elites. `update.changes` would be a
     biased sample, because it contains only the changed cells with the lowest numbers.
     """
     metrics, archive, task = update.run.metrics, update.run.archive, algorithm.task

@@ -88,7 +88,7 @@ class Reporter:
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
     def show_workers(self, task: Task) -> None:
-        """If workers evaluate the task, print a description of them, now and in later progress lines."""
+        """If workers evaluate the task, describe the workers, now and in all later progress lines."""
         for each in filter(None, (task, task.single)):  # `single` of a resampled task has the workers
             if isinstance(each.evaluate, RemoteEvaluator):
                 self._workers = each.evaluate
@@ -99,7 +99,7 @@ class Reporter:
         self._ended.add(seed)
 
     def update(self, seed: int, point: ProgressPoint) -> None:
-        """Store the progress of a seed, and show it if all other seeds have reached this generation."""
+        """Store the progress of a seed. Update the display if no other running seed is behind."""
         self._now[seed] = point
         done, going = point.generation, self._now.keys() - self._ended
         if any(self._now[other].generation < done for other in going):

@@ -99,10 +99,11 @@ def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callabl
     def note(signum: int, frame: object) -> None:
         nonlocal seen
         seen = signal.Signals(signum).name
-        restore()  # must precede `say`, because the next signal may arrive while `say` prints
+        # Restore the handlers first, because the next signal may arrive while `say` prints.
+        restore()
         say(sentence)
 
-    with suppress(ValueError):  # raised by `signal.signal` outside the main thread
+    with suppress(ValueError):  # `signal.signal` raises a ValueError outside the main thread
         for each in SIGNALS:
             before[each] = signal.signal(each, note)
     try:

@@ -225,7 +225,7 @@ class Sharded:
         return state, info, algorithm.assess(batch, evaluation)
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
-        """Gather the entries for the archive, with genotype indices instead of genotypes."""
+        """Return the genotypes of this device, and all outcomes with indices instead of genotypes."""
         offered = [outcome.candidates, outcome.samples]
         if not self.algorithm.offer_samples:
             offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)

@@ -38,8 +38,8 @@ from memes.store.schema import Header, RunConfig
 FORMAT_VERSION = 4  # Up to version 3 (memes 0.2), arrays were identified by position.
 KEEP = 2  # Number of checkpoints to keep. The older one is used if the newer one is damaged.
 LOG = "log.bin"
-PARTS = ("metrics", "lanes")  # The parts of a run that its log contains.
-STATE, ARCHIVE = "state.", "state.archive."  # Prefixes of the names of arrays.
+PARTS = ("metrics", "lanes")  # The log contains these parts of a run.
+STATE, ARCHIVE = "state.", "state.archive."  # The names of arrays begin with these prefixes.
 EXTRAS = f"{ARCHIVE}extras['"
 
 
@@ -56,7 +56,7 @@ class Logged(NamedTuple):
 
 
 def logged(run: Run) -> Logged:
-    """Return the saved part of a run's log. The run is new, or was read from a checkpoint."""
+    """Return the saved part of the log of a run that is new or was read from a checkpoint."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 

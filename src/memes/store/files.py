@@ -161,7 +161,7 @@ def _printable(value: Any) -> Any:
 
 
 def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Check that the entries of a file match type hints.
+    """Check that the entries of a file match the given type hints.
 
     Raises:
         UsageError: If an entry does not match its type hint, or if a string is too long. The error

@@ -16,9 +16,9 @@ from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
 def run_folders(path: str | Path) -> list[Path]:
-    """List the run folders in a folder, sorted by seed.
+    """List the run folders at a path, sorted by seed.
 
-    If the path is a run folder, or if it contains no run folders, the list contains only the path.
+    If the path is itself a run folder, or contains no run folders, the list contains only this path.
     """
     folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()

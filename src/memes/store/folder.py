@@ -225,7 +225,7 @@ def check_not_of_run(file: Path, name: str) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise a `UsageError` if an output folder is the root folder, the home folder or a parent of it."""
+    """Raise a `UsageError` if an output folder is the root folder, or is or contains the home folder."""
     place, home = Path(os.path.realpath(path)), Path(os.path.expanduser("~"))
     homes = (home := Path(os.path.realpath(home)), *home.parents) if home.is_absolute() else ()
     above = place == place.parent or place in homes
@@ -353,13 +353,13 @@ def load_corrected(path: Path) -> dict[str, np.ndarray]:
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
-    """Write the records of lanes (arrays [G, L, ...]) and the member names of all `CODES` to a file."""
+    """Write the records of lanes (arrays [G, L, ...]) and the names of all enum members to a file."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     save_npz(path, **codes, **lanes)
 
 
 def load_config(folder: Path) -> Header:
-    """Read the header of a run, even if the run has not finished."""
+    """Read the `config.json` of a run, even if the run has not finished."""
     inner = [] if holds_run(folder) else sorted(filter(holds_run, folder.glob("seed-*")))
     several = f"contains several runs: choose one, such as '{inner[0]}'" if inner else ""
     require(

@@ -247,7 +247,7 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return a dictionary from the field names of a dataclass to the types of the entries in a file."""
+    """Return the type of the file entry for each field of a dataclass, by the name of the field."""
     hints = typing.get_type_hints(of)
     hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})

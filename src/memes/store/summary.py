@@ -144,7 +144,7 @@ class Summary(NamedTuple):
 
     @property
     def corrected(self) -> dict[str, float] | None:
-        """The values of the last correction by column, or None if there was no correction."""
+        """The value of each column at the last correction, or None if there was no correction."""
         return {name: float(column[-1]) for name, column in self.corrections.items()} or None
 
 

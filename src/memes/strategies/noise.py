@@ -42,8 +42,8 @@ class LowRank:
 
     Attributes:
         rank: Rank of each matrix.
-        blocks: Numbers of rows and columns of the matrices in a genotype, in order. If None, the
-            genotype is treated as one matrix that is nearly square.
+        blocks: Number of rows and columns of each matrix in a genotype. If None, the genotype is treated
+            as one matrix that is nearly square.
     """
 
     rank: int

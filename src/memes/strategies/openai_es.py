@@ -20,7 +20,7 @@ from memes.validation import check_fields
 
 
 class OpenAIESState(NamedTuple):
-    """The mean and the state of the optimiser of each lane."""
+    """The mean and the optimiser state of each lane."""
 
     mean: Float[Array, "L d"]
     optimiser: PyTree

@@ -120,7 +120,7 @@ def _refuse(*arguments: Any) -> Any:
 
 
 def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
-    """Return an `Environment` that states the sizes of an environment, but cannot be simulated."""
+    """Return an `Environment` that contains only the given numbers, and cannot be simulated."""
     functions: Any = [_refuse] * 7
     return Environment(size, outputs, steps, *functions)
 

@@ -41,7 +41,7 @@ def locomotion(
     fidelity: Fidelity = "default",
     backend: Backend = "auto",
 ) -> Task:
-    """Robot that moves forward, defined by an MJCF file. The genotypes are policies.
+    """Forward locomotion of a robot that is defined by an MJCF file. The genotypes are policies.
 
     The reward of a control step is the sum of a term for forward velocity and a term for survival, minus
     the energy cost. The fitness is the sum of the rewards of an episode. An episode ends when the robot

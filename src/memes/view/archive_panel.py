@@ -100,7 +100,7 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Label each block with its feature interval. Narrow blocks are labelled with the lower bound."""
+    """Label each block of cells with its feature interval. If blocks are narrow, use the lower bound."""
     if not at.blocks:
         return image
     points, columns = 7.5, np.unique([each.x for each in at.blocks])

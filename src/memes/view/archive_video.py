@@ -148,13 +148,13 @@ def video_frames(
 
 
 def _as_found(archive: Archive, cell: int, done: int, scale: ColourScale) -> _Shown:
-    """Return how to show the elite of a cell after `done` generations."""
+    """Return the cell and the text to show for an elite after `done` generations."""
     there = int(archive.generation[cell]) < done
     return _Shown(cell if there else None, f"fitness {_rounded(float(archive.fitness[cell]), scale)}")
 
 
 def _corrected(archive: Archive, same: np.ndarray, scale: ColourScale) -> _Shown:
-    """Return how to show an elite after the correction.
+    """Return the cell and the text to show for an elite after the correction.
 
     `same[c]` is True if the elite is in cell c of the corrected archive.
     """

@@ -37,7 +37,7 @@ RATE = 40  # Iterations of the loop per second.
 SLOWER = 4  # Minimum time between two polls, as a multiple of the duration of a poll.
 FIELD = 0.6  # Vertical field of view in radians.
 EYES, NEAREST = 1.35, 4.6  # Height and minimum distance of the camera.
-SIGHT = (-2.75, 2.0, 3.9)  # Left end of the view, and its right end with one and with two elites.
+SIGHT = (-2.75, 2.0, 3.9)  # Left end of the view; right end for one elite; right end for two elites.
 LATELY = 1 / 40  # Share of the past generations whose changes are highlighted.
 SIDE = 600  # Longer side of the image of the archive, in pixels.
 
@@ -118,7 +118,7 @@ class Page:
 
     @property
     def follower(self) -> Follower:
-        """The follower of the run that the page shows."""
+        """The `Follower` that reads the displayed run."""
         named = self._runs.named()
         return named.get(self.panel.run.value) or next(iter(named.values()))
 
@@ -248,7 +248,7 @@ class Page:
         return tuple(None if cell is None else self.follower.holds(cell) for cell in chosen)
 
     def _walk(self, step: tuple[int, int]) -> None:
-        """Choose the next elite in a direction, or the fittest elite if none is chosen."""
+        """Select the next elite in the given direction, or the fittest elite if none is selected."""
         at, fitness, here = self._placed(), self._shown_cells().fitness, self._marked()[0]
         if here is not None:
             self._pick(at.step(int(at.of_cell[here]), step, at.fittest(fitness) >= 0), 0)

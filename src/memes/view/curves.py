@@ -14,7 +14,7 @@ ACROSS = ("generation", "evaluations", "seconds")
 
 
 def columns(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
-    """List the metrics of all runs, or `FIRST` if there are no metrics."""
+    """List the metrics that at least one run has, or `FIRST` if there are no metrics."""
     return list(dict.fromkeys(name for metrics in runs for name in metrics)) or [*FIRST]
 
 

@@ -48,7 +48,7 @@ class Drawing(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The index of the elite's line: the path if there is one, otherwise the first line."""
+        """The index of the line that shows the elite: its path, or the first line if it has no path."""
         return 0 if self.path is None else len(self.lines) - 1
 
 
@@ -56,7 +56,7 @@ Draw = Callable[[Array, int], Drawing]
 
 
 def drawer(task: Task) -> Draw:
-    """Return a function `(x[d], seed) -> Drawing` for a task. It is compiled on its first call."""
+    """Return a function `(x[d], seed) -> Drawing` for a task. Its first call compiles it."""
     if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 

@@ -1,4 +1,4 @@
-"""Video pictures of an elite. They show the same drawing as the browser page."""
+"""Video frames of an elite, with the same drawing as on the browser page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
 def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Yield pictures uint8[H, W, 3] of the drawing of an elite, at a frame rate of `rate`."""
+    """Yield video frames uint8[H, W, 3] of an elite's drawing, with `rate` frames per second."""
     if drawing.episode is not None:
         model = robot_of(task).model
         states = between(model, drawing.episode.qpos, drawing.seconds, rate)
@@ -32,7 +32,7 @@ def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -
 
 
 def _lines(drawing: Drawing, rate: float) -> Iterator[np.ndarray]:
-    """Yield pictures of a drawing along the y axis: its lines, and a dot that follows its path."""
+    """Yield video frames of a drawing, as seen along the y axis. A dot follows the drawing's path."""
     figure = Figure(figsize=(2.56, 2.56), dpi=SIDE / 2.56)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.94), aspect="equal")
     axes.set_axis_off()

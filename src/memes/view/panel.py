@@ -101,7 +101,7 @@ class Panel:
         self.start.visible, self._alone.visible = uncertain, compares
 
     def draw(self, names: Sequence[str], runs: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Show the curves of the metrics of runs."""
+        """Show the metrics of runs as curves."""
         for control, chart in self.columns:
             self.offer(control, curves.columns(runs))
             lines = curves.series(names, self.across.value)

@@ -12,8 +12,8 @@ SIZE = 1.7  # size of the drawing, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
 FLOOR, TILES = (44, 47, 56), (140, 147, 168)
 
-# Tiles of the floor have the side `TILE`. Lines and pictures have no floor, and are drawn at the height
-# `RAISED`.
+# `TILE` is the side length of the floor's tiles. Lines and pictures have no floor, and are drawn at the
+# height `RAISED`.
 TILE = SIZE / 7
 RAISED = 0.4
 

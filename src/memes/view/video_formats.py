@@ -22,7 +22,7 @@ SIDES = (16, 4096)  # minimum and maximum width and height in pixels
 
 
 def check_file(option: str, file: Path, *endings: str) -> None:
-    """Raise a `UsageError` for the option if the file has an invalid name or is not writable."""
+    """Raise a `UsageError` that names `option` if the file has an invalid name or is not writable."""
     *others, last = endings
     named = f"{', '.join(others)} or {last}" if others else last
     good = file.suffix.lower() in endings
@@ -33,7 +33,7 @@ def check_file(option: str, file: Path, *endings: str) -> None:
 
 
 def check_video(option: str, file: Path) -> None:
-    """Raise a `UsageError` for the option if the video cannot be written."""
+    """Raise a `UsageError` that names `option` if the video cannot be written."""
     check_file(option, file, *FORMATS)
     require(
         file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
@@ -84,8 +84,8 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
     # Use an absolute path, because ffmpeg would treat `-x.mp4` as an option and `pipe:1.mp4` as an
     # address.
     command = [_ffmpeg() or "ffmpeg", *options.split(), str(file.absolute())]
-    # If the encoder fails, it closes its input. Ignore this here, because the exit code is checked
-    # below.
+    # If the encoder fails, it closes its input. The resulting error is ignored, because the exit
+    # code is checked below.
     with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
         assert encoder.stdin is not None
         for picture in itertools.chain(head, pictures):
