@@ -36,8 +36,8 @@ NEIGHBOURS, HISTORY = 10, 50_000
 class Round(NamedTuple):
     """Implementations that do the same work. One call computes `amount` units, such as generations.
 
-    The first implementation is the reference of the comparison. If an implementation cannot be built,
-    its value in `contestants` is a text with the reason.
+    The first implementation is the reference for the comparison. If an implementation cannot be built,
+    its value in `contestants` is a string with the reason.
     """
 
     title: str

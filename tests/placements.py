@@ -87,7 +87,7 @@ def refused(**options) -> str:
 def preset(name: str) -> memes.Algorithm:
     """Build a small version of a preset for the arm.
 
-    PGA-ME needs transitions, so it is built for the maze.
+    PGA-ME needs transitions, so it runs on the maze task.
     """
     small = memes.tasks.point_maze(steps=5, hidden=(4,)) if name == "pga-me" else task
     return memes.PRESETS[name].build(small, memes.cells.grid(small, (6, 6)), **SIZES[name])

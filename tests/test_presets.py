@@ -117,7 +117,7 @@ def test_every_preset_satisfies_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # Between two candidates of a persistent lane, its age increases by one, or the lane restarts.
+    # Between two consecutive candidates, a persistent lane ages by one or restarts.
     persistent = np.asarray(algorithm.emitter.persistent)
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]

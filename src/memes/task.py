@@ -53,7 +53,7 @@ Evaluated = (
 
 
 class Map(NamedTuple):
-    """The walls of a task whose two features are a position. Figures draw the walls behind the elites.
+    """The walls of a task whose two features are a position. Figures show the walls behind the elites.
 
     Attributes:
         walls: Outlines of the walls seen from above, as polygons with corners (x, y). A thin wall has

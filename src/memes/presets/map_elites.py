@@ -185,7 +185,7 @@ class CmaMe:
         strategy: Name of a search distribution from evosax. For many dimensions, sep-cma-es is much
             faster. In Python, the value can also be a `Strategy`, to which batch and sigma do not apply.
         parents: Samples that update the distribution: all samples (all), or samples that improve the
-            archive (accepted). If parents is accepted, strategy must be the name cma-es or sep-cma-es.
+            archive (accepted). With accepted, the strategy must be cma-es or sep-cma-es.
     """
 
     pool: int = 15

@@ -89,8 +89,8 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # Checkpoints of later generations are also removed. They must be damaged, because the run did not
-    # continue from them.
+    # Checkpoints of later generations are also removed. The run would have continued from them, if they
+    # were not damaged.
     kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
     for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
